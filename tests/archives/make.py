@@ -164,8 +164,8 @@ def ask_everything(maker: Maker, url: str) -> None:
     cancel(old)
     for name, opened in (("sse", channels.sse), ("ws", channels.socket)):
         with opened(client) as talk:
-            talk.speak("2024-11-05" if name == "sse" else MODERN)
-            assert "result" in talk.ask_tool("echo", {"message": name})
+            talk.negotiate("2024-11-05" if name == "sse" else MODERN)
+            assert "result" in talk.tool_response("echo", {"message": name})
     lines = [
         rpc(
             "initialize",

@@ -1,4 +1,4 @@
-"""What a client is told of its call and what the record says agree, whatever goes away in between."""
+"""The response to a call and its record agree, whatever fails in between."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError
 from django.utils import timezone
 
-from tests.calls.test_inline import called
+from tests.calls.test_inline import call_tool
 from tests.wire.client import MODERN, RawClient, text_of
 from tools_app.audit.recorder.entries import CallFinished, CallStarted, Entry
 from tools_app.audit.recorder.recorder import Recorder, RecorderUnavailable
@@ -44,8 +44,8 @@ def fresh(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 @pytest.fixture
-def ran(offer: Callable[..., object]) -> list[str]:
-    """What the tool `change` did."""
+def runs_of_change(offer: Callable[..., object]) -> list[str]:
+    """The words of the runs of the tool `change`."""
     done: list[str] = []
 
     @tool
@@ -57,11 +57,13 @@ def ran(offer: Callable[..., object]) -> list[str]:
     return done
 
 
-def confirmed_too_late(monkeypatch: pytest.MonkeyPatch, kind: type[Entry]) -> None:
-    """Let entries of one kind become durable while those who wait for them are told that they did not."""
+def confirm_too_late(monkeypatch: pytest.MonkeyPatch, kind: type[Entry]) -> None:
+    """Write entries of one kind, while their submitters get the error that they were not written."""
     recording = Recorder.recording
 
-    def late(self: Recorder, entry: Entry, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Future[bool]:
+    def fail_but_submit(
+        self: Recorder, entry: Entry, loop: asyncio.AbstractEventLoop | None = None
+    ) -> asyncio.Future[bool]:
         if not isinstance(entry, kind):
             return recording(self, entry, loop)
         self.submit(entry)
@@ -69,10 +71,10 @@ def confirmed_too_late(monkeypatch: pytest.MonkeyPatch, kind: type[Entry]) -> No
         waiter.set_exception(RecorderUnavailable("the database does not answer"))
         return waiter
 
-    monkeypatch.setattr(Recorder, "recording", late)
+    monkeypatch.setattr(Recorder, "recording", fail_but_submit)
 
 
-def queued(tenant: Tenant, **more: Any) -> RunningCall:
+def create_queued_call(tenant: Tenant, **more: Any) -> RunningCall:
     columns = {"status": CallStatus.QUEUED, "background": True, "owner": new_id(), "timeout_seconds": 60.0, **more}
     return RunningCall.objects.create(tenant=tenant, tool_name="change", started_at=timezone.now(), **columns)
 
@@ -81,14 +83,14 @@ def queued(tenant: Tenant, **more: Any) -> RunningCall:
 
 
 def test_a_call_whose_intent_was_confirmed_too_late_does_not_run_and_is_recorded_as_not_started(
-    key: str, ran: list[str], monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
+    key: str, runs_of_change: list[str], monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
 ) -> None:
-    confirmed_too_late(monkeypatch, CallStarted)
+    confirm_too_late(monkeypatch, CallStarted)
     with pytest.raises(RecorderUnavailable):
-        asyncio.run(called(key, "change", word="x"))
+        asyncio.run(call_tool(key, "change", word="x"))
     assert eventually(RunningCall.objects.exists)
     Sweeper().sweep()
-    assert ran == []
+    assert runs_of_change == []
     assert Call.objects.get().outcome == Outcome.NOT_STARTED
 
 
@@ -98,15 +100,15 @@ def test_a_call_that_a_worker_took_though_the_broker_did_not_answer_is_followed_
     offer("count")
     enqueue = queue.aenqueue
 
-    async def unconfirmed(call_id: Any, tenant_id: Any) -> None:
+    async def enqueue_and_fail(call_id: Any, tenant_id: Any) -> None:
         await enqueue(call_id, tenant_id)
-        taken = RunningCall.objects.filter(pk=call_id, status=CallStatus.QUEUED)
+        still_queued = RunningCall.objects.filter(pk=call_id, status=CallStatus.QUEUED)
         async with asyncio.timeout(WAIT_SECONDS):
-            while await asyncio.to_thread(taken.exists):
+            while await asyncio.to_thread(still_queued.exists):
                 pass
         raise BrokerUnavailable("no answer within 2 seconds")
 
-    monkeypatch.setattr(queue, "aenqueue", unconfirmed)
+    monkeypatch.setattr(queue, "aenqueue", enqueue_and_fail)
     client = RawClient(hub.url, key)
     with client.http:
         assert text_of(client.peer(MODERN).call("count", {"n": 3})) == "3"
@@ -114,7 +116,7 @@ def test_a_call_that_a_worker_took_though_the_broker_did_not_answer_is_followed_
 
 
 def test_a_call_that_was_taken_in_the_last_moment_is_not_settled_as_not_started(tenant: Tenant) -> None:
-    row = queued(tenant)
+    row = create_queued_call(tenant)
     RunningCall.objects.update(status=CallStatus.RUNNING)
     assert sweeper.settle(row, End(Outcome.NOT_STARTED)) is False
     assert RunningCall.objects.filter(pk=row.pk).exists()
@@ -123,7 +125,7 @@ def test_a_call_that_was_taken_in_the_last_moment_is_not_settled_as_not_started(
 
 def test_a_call_that_no_worker_took_is_recorded_as_not_started(tenant: Tenant, settings: Any) -> None:
     settings.MCPHUB_QUEUE_TIMEOUT = -1.0
-    queued(tenant)
+    create_queued_call(tenant)
     Sweeper().sweep()
     call = Call.objects.get()
     assert (call.outcome, call.cause) == (Outcome.NOT_STARTED, "no worker took it within -1 seconds")
@@ -134,7 +136,7 @@ def test_a_call_of_a_process_that_died_is_lost_only_if_it_had_started(
     tenant: Tenant, settings: Any, status: str, outcome: Outcome
 ) -> None:
     settings.MCPHUB_PROCESS_TIMEOUT = -1.0
-    queued(tenant, status=status)
+    create_queued_call(tenant, status=status)
     Sweeper().sweep()
     assert Call.objects.get().outcome == outcome
 
@@ -142,13 +144,13 @@ def test_a_call_of_a_process_that_died_is_lost_only_if_it_had_started(
 def test_a_worker_that_loses_the_database_while_it_takes_a_call_does_not_start_it(
     tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row, claim = queued(tenant), claims.claim_all
+    row, claim = create_queued_call(tenant), claims.claim_all
 
-    def torn(call_ids: Any) -> None:
+    def claim_and_fail(call_ids: Any) -> None:
         claim(call_ids)
         raise OperationalError("server closed the connection")
 
-    monkeypatch.setattr(claims, "claim_all", torn)
+    monkeypatch.setattr(claims, "claim_all", claim_and_fail)
     monkeypatch.setattr(claims, "_tool_of", lambda _row, _tenant: None)
     monkeypatch.setattr(claims, "payload_of_row", lambda _row: CallPayload({}, {}, None, Round()))
     with pytest.raises(OperationalError):
@@ -160,11 +162,11 @@ def test_a_worker_that_loses_the_database_while_it_takes_a_call_does_not_start_i
 def test_a_call_that_is_not_taken_goes_on_waiting_though_a_worker_lost_the_database(
     tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(_call_ids: Any) -> None:
+    def fail(_call_ids: Any) -> None:
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr(claims, "claim_all", away)
-    row = queued(tenant)
+    monkeypatch.setattr(claims, "claim_all", fail)
+    row = create_queued_call(tenant)
     with pytest.raises(OperationalError):
         worker.run_claimed(row.pk)
     Sweeper().sweep()
@@ -174,16 +176,16 @@ def test_a_call_that_is_not_taken_goes_on_waiting_though_a_worker_lost_the_datab
 # --- "It may have run" ----------------------------------------------------------------------------------------
 
 
-def test_a_record_that_was_confirmed_too_late_says_what_its_client_was_told(
-    key: str, ran: list[str], monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
+def test_a_record_that_was_confirmed_too_late_has_the_answer_of_its_client(
+    key: str, runs_of_change: list[str], monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
 ) -> None:
-    confirmed_too_late(monkeypatch, CallFinished)
+    confirm_too_late(monkeypatch, CallFinished)
     with pytest.raises(RpcError, match="It may have run"):
-        asyncio.run(called(key, "change", word="x"))
+        asyncio.run(call_tool(key, "change", word="x"))
     assert eventually(Call.objects.exists)
     Sweeper().sweep()
     Sweeper().sweep()
-    assert ran == ["x"]
+    assert runs_of_change == ["x"]
     assert eventually(CallEvent.objects.exists)
     assert Call.objects.get().outcome == Outcome.OK
     event = CallEvent.objects.get()
@@ -191,12 +193,12 @@ def test_a_record_that_was_confirmed_too_late_says_what_its_client_was_told(
     assert UNRECORDED in event.data
 
 
-def test_what_a_client_was_told_breaks_no_hash(
-    key: str, ran: list[str], monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
+def test_the_recorded_answer_of_a_client_breaks_no_hash(
+    key: str, runs_of_change: list[str], monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
 ) -> None:
-    confirmed_too_late(monkeypatch, CallFinished)
+    confirm_too_late(monkeypatch, CallFinished)
     with pytest.raises(RpcError):
-        asyncio.run(called(key, "change", word="x"))
+        asyncio.run(call_tool(key, "change", word="x"))
     assert eventually(Call.objects.exists)
     Sweeper().sweep()
     assert eventually(CallEvent.objects.exists)
@@ -212,9 +214,9 @@ def test_a_call_that_another_process_settled_is_answered_as_its_record_says(
         return "done"
 
     offer("slow")
-    told = asyncio.run(called(key, "slow"))
-    assert (told.outcome, Call.objects.get().outcome) == (Outcome.TIMEOUT, Outcome.TIMEOUT)
-    assert "took too long" in text(told)
+    outcome = asyncio.run(call_tool(key, "slow"))
+    assert (outcome.outcome, Call.objects.get().outcome) == (Outcome.TIMEOUT, Outcome.TIMEOUT)
+    assert "took too long" in text(outcome)
 
 
 def test_a_settled_call_whose_tool_goes_on_is_answered_when_the_database_is_back(
@@ -224,7 +226,7 @@ def test_a_settled_call_whose_tool_goes_on_is_answered_when_the_database_is_back
     outages = [OperationalError("connection refused")]
     real = store.recorded_outcome
 
-    def ending(call_id: UUID) -> object:
+    def fail_once(call_id: UUID) -> object:
         if outages:
             raise outages.pop()
         return real(call_id)
@@ -243,10 +245,10 @@ def test_a_settled_call_whose_tool_goes_on_is_answered_when_the_database_is_back
                     await asyncio.sleep(0.01)
         return "done"
 
-    monkeypatch.setattr(store, "recorded_outcome", ending)
+    monkeypatch.setattr(store, "recorded_outcome", fail_once)
     offer("slow")
-    asyncio.run(called(key, "slow"))
-    assert [told.outcome for told in answers] == [Outcome.TIMEOUT]
+    asyncio.run(call_tool(key, "slow"))
+    assert [outcome.outcome for outcome in answers] == [Outcome.TIMEOUT]
 
 
 def test_a_database_that_goes_away_after_the_record_does_not_unsay_it(
@@ -257,20 +259,20 @@ def test_a_database_that_goes_away_after_the_record_does_not_unsay_it(
         run.running_here()[0].asked = True
         return "done"
 
-    def away(_call_id: object) -> None:
+    def fail(_call_id: object) -> None:
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr(inputs, "forget", away)
+    monkeypatch.setattr(inputs, "forget", fail)
     offer("asks")
-    assert text(asyncio.run(called(key, "asks"))) == "done"
+    assert text(asyncio.run(call_tool(key, "asks"))) == "done"
     assert Call.objects.get().outcome == Outcome.OK
 
 
 def test_a_call_whose_answer_is_no_longer_kept_is_not_called_lost() -> None:
-    told = delivery._outcome(Outcome.OK, None, "change")
-    assert told.outcome == Outcome.OK
-    assert "no longer stored" in text(told)
+    outcome = delivery._outcome(Outcome.OK, None, "change")
+    assert outcome.outcome == Outcome.OK
+    assert "no longer stored" in text(outcome)
 
 
-def text(told: CallOutcome) -> str:
-    return str(told.result.content[0]["text"])  # type: ignore[union-attr]
+def text(outcome: CallOutcome) -> str:
+    return str(outcome.result.content[0]["text"])  # type: ignore[union-attr]

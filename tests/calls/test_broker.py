@@ -1,4 +1,4 @@
-"""A broker that hangs or refuses fails only what needs it, holds nobody up, and is used again when it is back."""
+"""A broker that hangs or refuses fails only calls that need it, delays nobody, and is used again when it is back."""
 
 import asyncio
 import gc
@@ -26,16 +26,16 @@ WAIT_SECONDS = 30.0
 SHORT_SECONDS = 0.1
 
 
-class Part:
-    """A broker that can be made to hang or to refuse."""
+class FakeRequest:
+    """A request to a broker that tests make hang or refuse."""
 
     def __init__(self) -> None:
         self.hangs, self.refuses = False, False
         self.released = threading.Event()
-        self.asked = 0
+        self.count = 0
 
     def __call__(self, *_args: object) -> str:
-        self.asked += 1
+        self.count += 1
         if self.refuses:
             raise OperationalError("connection refused")
         if self.hangs:
@@ -48,88 +48,92 @@ class Part:
 
 
 @pytest.fixture
-def part(monkeypatch: pytest.MonkeyPatch) -> Iterator[Part]:
-    part = Part()
-    monkeypatch.setattr(broker, "connect", part)
+def fake_request(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRequest]:
+    fake_request = FakeRequest()
+    monkeypatch.setattr(broker, "connect", fake_request)
     monkeypatch.setattr(broker, "REQUEST_SECONDS", SHORT_SECONDS)
     monkeypatch.setattr(broker, "HANGING_SECONDS", SHORT_SECONDS / 2)
     monkeypatch.setattr(circuit_breaker, "PROBE_SECONDS", 0.02)
-    yield part
-    part.comes_back()
+    yield fake_request
+    fake_request.comes_back()
 
 
 @pytest.fixture
-def own(part: Part) -> Iterator[Broker]:
+def broker_client(fake_request: FakeRequest) -> Iterator[Broker]:
     made = Broker()
     yield made
     made.close()
 
 
-def test_one_that_hangs_is_not_waited_for_and_then_refuses_at_once(own: Broker, part: Part) -> None:
-    part.hangs = True
+def test_one_that_hangs_is_not_waited_for_and_then_refuses_at_once(
+    broker_client: Broker, fake_request: FakeRequest
+) -> None:
+    fake_request.hangs = True
     with pytest.raises(BrokerUnavailable, match="no answer within"):
-        own.call(part)
-    asked = part.asked
+        broker_client.call(fake_request)
+    count_before = fake_request.count
     with pytest.raises(BrokerUnavailable, match="is away"):
-        own.submit(part)
-    assert part.asked - asked <= 1  # the probe's
+        broker_client.submit(fake_request)
+    assert fake_request.count - count_before <= 1  # the probe's
 
 
-def test_it_is_used_again_when_a_probe_gets_through(own: Broker, part: Part, eventually: Callable[..., Any]) -> None:
-    part.refuses = True
+def test_it_is_used_again_when_a_probe_gets_through(
+    broker_client: Broker, fake_request: FakeRequest, eventually: Callable[..., Any]
+) -> None:
+    fake_request.refuses = True
     with pytest.raises(BrokerUnavailable, match="connection refused"):
-        own.call(part)
-    assert own.circuit.is_open
-    part.comes_back()
-    assert eventually(lambda: not own.circuit.is_open)
-    assert own.call(part) == "done"
+        broker_client.call(fake_request)
+    assert broker_client.circuit.is_open
+    fake_request.comes_back()
+    assert eventually(lambda: not broker_client.circuit.is_open)
+    assert broker_client.call(fake_request) == "done"
 
 
 def test_no_more_wait_for_it_than_there_is_room_for(
-    own: Broker, part: Part, eventually: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    broker_client: Broker, fake_request: FakeRequest, eventually: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker, "MAX_WAITING", 6)
     # Those that are done take no room.
     for _ in range(12):
-        assert own.call(part) == "done"
-        assert eventually(lambda: own._waiting == 0)
-    part.hangs = True
-    waiting = [own.submit(part) for _ in range(6)]
+        assert broker_client.call(fake_request) == "done"
+        assert eventually(lambda: broker_client._waiting == 0)
+    fake_request.hangs = True
+    waiting = [broker_client.submit(fake_request) for _ in range(6)]
     with pytest.raises(BrokerUnavailable, match="6 requests wait"):
-        own.submit(part)
-    part.comes_back()
+        broker_client.submit(fake_request)
+    fake_request.comes_back()
     assert [done.result(WAIT_SECONDS) for done in waiting] == ["done"] * 6
 
 
 def test_a_request_that_began_late_does_not_make_the_broker_unavailable(
-    own: Broker, part: Part, monkeypatch: pytest.MonkeyPatch
+    broker_client: Broker, fake_request: FakeRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker, "HANGING_SECONDS", WAIT_SECONDS)
-    part.hangs = True
+    fake_request.hangs = True
     with pytest.raises(BrokerUnavailable, match="no answer within"):
-        own.call(part)
-    assert not own.circuit.is_open
-    part.comes_back()
-    assert own.call(part) == "done"
+        broker_client.call(fake_request)
+    assert not broker_client.circuit.is_open
+    fake_request.comes_back()
+    assert broker_client.call(fake_request) == "done"
 
 
 def test_an_error_that_comes_after_the_timeout_is_not_logged_by_the_loop(
-    own: Broker, part: Part, monkeypatch: pytest.MonkeyPatch
+    broker_client: Broker, fake_request: FakeRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker, "HANGING_SECONDS", WAIT_SECONDS)
     logged: list[dict[str, Any]] = []
 
     def fails_late(_connection: Connection) -> None:
-        assert part.released.wait(WAIT_SECONDS)
+        assert fake_request.released.wait(WAIT_SECONDS)
         raise OperationalError("timed out")
 
     async def scenario() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: logged.append(context))
         with pytest.raises(BrokerUnavailable, match="no answer within"):
-            await own.acall(fails_late)
-        part.comes_back()
-        # The threads are done with it, and so is the loop.
-        await asyncio.to_thread(own._threads.shutdown)
+            await broker_client.acall(fails_late)
+        fake_request.comes_back()
+        # Wait for the threads and for the loop.
+        await asyncio.to_thread(broker_client._threads.shutdown)
         await asyncio.sleep(0)
 
     asyncio.run(scenario())
@@ -139,7 +143,7 @@ def test_an_error_that_comes_after_the_timeout_is_not_logged_by_the_loop(
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Tells how long requests take; the waits for them stay real."""
+    """The clock that measures requests. The waits for them use the real one."""
     clock = Clock()
     monkeypatch.setattr(broker, "time", SimpleNamespace(monotonic=clock))
     monkeypatch.setattr(broker, "HANGING_SECONDS", 50.0)
@@ -147,108 +151,108 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_one_request_that_hangs_is_enough(
-    own: Broker, part: Part, clock: Clock, eventually: Callable[..., Any]
+    broker_client: Broker, fake_request: FakeRequest, clock: Clock, eventually: Callable[..., Any]
 ) -> None:
-    part.hangs = True
-    own.submit(part)
-    assert eventually(lambda: part.asked == 1)
+    fake_request.hangs = True
+    broker_client.submit(fake_request)
+    assert eventually(lambda: fake_request.count == 1)
     clock.now += 50
     with pytest.raises(BrokerUnavailable, match="no answer within"):
-        own.call(part)
-    assert own.circuit.is_open
+        broker_client.call(fake_request)
+    assert broker_client.circuit.is_open
 
 
 def test_a_request_that_is_done_does_not_hang(
-    own: Broker, part: Part, clock: Clock, eventually: Callable[..., Any]
+    broker_client: Broker, fake_request: FakeRequest, clock: Clock, eventually: Callable[..., Any]
 ) -> None:
-    part.hangs = True
-    begun = [own.submit(part) for _ in range(2)]
-    assert eventually(lambda: part.asked == 2)
-    part.comes_back()
-    assert [one.result(WAIT_SECONDS) for one in begun] == ["done"] * 2
+    fake_request.hangs = True
+    running = [broker_client.submit(fake_request) for _ in range(2)]
+    assert eventually(lambda: fake_request.count == 2)
+    fake_request.comes_back()
+    assert [future.result(WAIT_SECONDS) for future in running] == ["done"] * 2
     clock.now += 50
-    part.released.clear()
-    part.hangs = True
+    fake_request.released.clear()
+    fake_request.hangs = True
     with pytest.raises(BrokerUnavailable, match="no answer within"):
-        own.call(part)
-    assert not own.circuit.is_open
+        broker_client.call(fake_request)
+    assert not broker_client.circuit.is_open
 
 
 def test_what_waits_for_a_thread_is_not_done_once_the_broker_is_away(
-    own: Broker, part: Part, eventually: Callable[..., Any]
+    broker_client: Broker, fake_request: FakeRequest, eventually: Callable[..., Any]
 ) -> None:
-    own._threads._max_workers = 1
-    part.hangs = True
-    begun, done = own.submit(part), list[Connection]()
-    assert eventually(lambda: part.asked == 1)
-    queued = own.submit(done.append)
-    part.refuses = True
-    own.circuit.trip("gone")
-    part.released.set()
-    assert begun.result(WAIT_SECONDS) == "done"
+    broker_client._threads._max_workers = 1
+    fake_request.hangs = True
+    running, done = broker_client.submit(fake_request), list[Connection]()
+    assert eventually(lambda: fake_request.count == 1)
+    queued = broker_client.submit(done.append)
+    fake_request.refuses = True
+    broker_client.circuit.trip("gone")
+    fake_request.released.set()
+    assert running.result(WAIT_SECONDS) == "done"
     with pytest.raises(BrokerUnavailable, match="is away"):
         queued.result(WAIT_SECONDS)
     assert done == []
 
 
 def test_who_stops_it_waits_for_nothing_and_drops_what_is_queued(
-    own: Broker, part: Part, eventually: Callable[..., Any]
+    broker_client: Broker, fake_request: FakeRequest, eventually: Callable[..., Any]
 ) -> None:
-    own._threads._max_workers = 1
-    part.hangs = True
-    begun, queued = own.submit(part), own.submit(part)
-    assert eventually(lambda: part.asked == 1)
-    own.circuit.trip("gone")
-    own.close()
-    assert not begun.done()
+    broker_client._threads._max_workers = 1
+    fake_request.hangs = True
+    running, queued = broker_client.submit(fake_request), broker_client.submit(fake_request)
+    assert eventually(lambda: fake_request.count == 1)
+    broker_client.circuit.trip("gone")
+    broker_client.close()
+    assert not running.done()
     assert queued.cancelled()
-    part.refuses = True
-    part.released.set()
-    assert eventually(lambda: not own.circuit.is_open)
+    fake_request.refuses = True
+    fake_request.released.set()
+    assert eventually(lambda: not broker_client.circuit.is_open)
     with pytest.raises(RuntimeError):
-        own.submit(part)
+        broker_client.submit(fake_request)
 
 
 def test_a_request_that_no_thread_has_begun_is_not_done_after_its_deadline(
-    own: Broker, part: Part, monkeypatch: pytest.MonkeyPatch
+    broker_client: Broker, fake_request: FakeRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker, "HANGING_SECONDS", WAIT_SECONDS)
-    part.hangs = True
-    begun = [own.submit(part) for _ in range(broker.THREADS)]
+    fake_request.hangs = True
+    running = [broker_client.submit(fake_request) for _ in range(broker.THREADS)]
     done: list[Connection] = []
     with pytest.raises(BrokerUnavailable):
-        asyncio.run(own.acall(done.append))
-    assert not own.circuit.is_open
-    part.comes_back()
-    assert [one.result(WAIT_SECONDS) for one in begun] == ["done"] * broker.THREADS
+        asyncio.run(broker_client.acall(done.append))
+    assert not broker_client.circuit.is_open
+    fake_request.comes_back()
+    assert [future.result(WAIT_SECONDS) for future in running] == ["done"] * broker.THREADS
     assert done == []
 
 
-def test_a_connection_that_was_closed_while_it_was_idle_is_made_anew(own: Broker) -> None:
-    links: list[Connection] = []
+def test_a_connection_that_was_closed_while_it_was_idle_is_made_anew(broker_client: Broker) -> None:
+    connections: list[Connection] = []
 
-    def closed_once(link: Connection) -> str:
-        links.append(link)
-        if len(links) == 1:
-            link.ensure_connection()
+    def closed_once(connection: Connection) -> str:
+        connections.append(connection)
+        if len(connections) == 1:
+            connection.ensure_connection()
             return "connected"
-        if link is links[0]:
+        if connection is connections[0]:
             raise ConnectionResetError("closed by the other side")
         return "done"
 
-    own._threads._max_workers = 1  # each thread has a connection of its own
-    assert [own.call(closed_once) for _ in range(2)] == ["connected", "done"]
-    assert not own.circuit.is_open
+    broker_client._threads._max_workers = 1  # each thread has a connection of its own
+    assert [broker_client.call(closed_once) for _ in range(2)] == ["connected", "done"]
+    assert not broker_client.circuit.is_open
 
 
-def test_what_fails_in_our_own_code_is_not_taken_for_the_broker(own: Broker) -> None:
+def test_what_fails_in_our_own_code_is_not_taken_for_the_broker(broker_client: Broker) -> None:
     with pytest.raises(ZeroDivisionError):
-        own.call(lambda _link: 1 // 0)
-    assert not own.circuit.is_open
+        broker_client.call(lambda _link: 1 // 0)
+    assert not broker_client.circuit.is_open
 
 
-class Link:
-    """A connection to a RabbitMQ whose alarm is on: it connects, and confirms nothing."""
+class BlockedConnection:
+    """A connection to a RabbitMQ with an alarm: it connects, and confirms no message."""
 
     class transport:  # noqa: N801 - as kombu calls it
         driver_type = "amqp"
@@ -256,13 +260,13 @@ class Link:
     def __init__(self) -> None:
         self.connected = True
         self.connection = self.default_channel = self
-        self.asked = self.collected = self.released = False
+        self.is_connected = self.collected = self.released = False
         self.blocks = True
 
     def ensure_connection(self, *, timeout: float, **_options: Any) -> None:
-        """It is there."""
+        """It connects."""
         assert timeout <= broker.REQUEST_SECONDS
-        self.asked = True
+        self.is_connected = True
 
     def prepare_message(self, body: bytes) -> bytes:
         assert isinstance(body, bytes), "kombu encodes no text of a message without an encoding"
@@ -281,37 +285,37 @@ class Link:
 
 
 def test_a_rabbitmq_that_takes_no_messages_is_not_taken_for_one_that_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    link = Link()
-    monkeypatch.setattr(broker.current_app, "connection_for_write", lambda: link)
+    connection = BlockedConnection()
+    monkeypatch.setattr(broker.current_app, "connection_for_write", lambda: connection)
     with pytest.raises(TimeoutError):
         broker.connect()
-    assert link.asked
-    assert link.collected, "it is left without a farewell, which would not be read"
-    link.blocks = False
+    assert connection.is_connected
+    assert connection.collected, "it is dropped without a close, which would not be read"
+    connection.blocks = False
     broker.connect()
-    assert link.released
+    assert connection.released
 
 
 # --- The hub --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def away(hub: EmbeddedHub, part: Part, monkeypatch: pytest.MonkeyPatch) -> Iterator[Part]:
-    """The running hub's queue hangs or refuses when the test says so."""
+def queue_of_hub(hub: EmbeddedHub, fake_request: FakeRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRequest]:
+    """Make the queue of the running hub hang or refuse."""
     enqueue = queue._enqueue
 
-    def sometimes(call_id: object, tenant_id: object, link: Any) -> None:
-        part()
-        enqueue(call_id, tenant_id, link)  # type: ignore[arg-type]
+    def request_and_enqueue(call_id: object, tenant_id: object, connection: Any) -> None:
+        fake_request()
+        enqueue(call_id, tenant_id, connection)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(queue, "_enqueue", sometimes)
+    monkeypatch.setattr(queue, "_enqueue", request_and_enqueue)
     broker.current.stop()
-    yield part
-    part.comes_back()
+    yield fake_request
+    fake_request.comes_back()
     broker.current.stop()
 
 
-def posted(hub: EmbeddedHub, key: str, tool: str, **arguments: object) -> httpx.Response:
+def post_call(hub: EmbeddedHub, key: str, tool: str, **arguments: object) -> httpx.Response:
     client = RawClient(hub.url, key)
     with client.http:
         return client.peer(MODERN).call(tool, arguments)
@@ -325,40 +329,40 @@ def assert_refused(response: httpx.Response) -> None:
 
 
 def test_a_broker_that_hangs_fails_background_calls_only_and_nobody_else_waits(
-    hub: EmbeddedHub, key: str, offer: Callable[..., object], away: Part, monkeypatch: pytest.MonkeyPatch
+    hub: EmbeddedHub, key: str, offer: Callable[..., object], queue_of_hub: FakeRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker, "REQUEST_SECONDS", 2.0)
     offer("echo", "count")
-    away.hangs = True
+    queue_of_hub.hangs = True
     client = RawClient(hub.url, key)
     with ThreadPoolExecutor(12) as threads, client.http:
-        hung: list[Future[httpx.Response]] = [threads.submit(posted, hub, key, "count", n=1) for _ in range(12)]
+        hung: list[Future[httpx.Response]] = [threads.submit(post_call, hub, key, "count", n=1) for _ in range(12)]
         deadline = time.monotonic() + WAIT_SECONDS
-        while away.asked < broker.THREADS:
+        while queue_of_hub.count < broker.THREADS:
             assert time.monotonic() < deadline
-        others = [
+        responses = [
             client.peer(MODERN).call("echo", {"message": "x"}),
             client.post(*modern_request("tools/list")),
             # A key that is in no memory yet and a new session are read from the database and written to it.
             client.initialize(),
         ]
-        assert not any(one.done() for one in hung), "nobody was held up: it was over"
-        assert [answer.status_code for answer in others] == [200, 200, 200]
-        for one in hung:
-            assert_refused(one.result(WAIT_SECONDS))
+        assert not any(future.done() for future in hung), "nobody was held up: it was over"
+        assert [response.status_code for response in responses] == [200, 200, 200]
+        for future in hung:
+            assert_refused(future.result(WAIT_SECONDS))
 
 
 def test_background_calls_are_refused_at_once_while_it_is_away_and_run_when_it_is_back(
-    hub: EmbeddedHub, key: str, offer: Callable[..., object], away: Part, eventually: Callable[..., Any]
+    hub: EmbeddedHub, key: str, offer: Callable[..., object], queue_of_hub: FakeRequest, eventually: Callable[..., Any]
 ) -> None:
     offer("count")
-    away.refuses = True
-    assert_refused(posted(hub, key, "count", n=1))
-    asked = away.asked
-    assert_refused(posted(hub, key, "count", n=1))
-    assert away.asked - asked < 50  # probes, and no more than that
-    away.comes_back()
-    assert eventually(lambda: posted(hub, key, "count", n=1).status_code == 200)
+    queue_of_hub.refuses = True
+    assert_refused(post_call(hub, key, "count", n=1))
+    count_before = queue_of_hub.count
+    assert_refused(post_call(hub, key, "count", n=1))
+    assert queue_of_hub.count - count_before < 50  # probes, and no more than that
+    queue_of_hub.comes_back()
+    assert eventually(lambda: post_call(hub, key, "count", n=1).status_code == 200)
     assert not RunningCall.objects.exists()
     cause = Call.objects.order_by("started_at").values_list("cause", flat=True)[0]
     assert cause == "The broker is unavailable: connection refused"

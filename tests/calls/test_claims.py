@@ -1,4 +1,4 @@
-"""Claims of several threads at once: one statement, and each thread gets its own call or the error."""
+"""Concurrent claims of several threads share one statement, and each thread gets its own call or error."""
 
 import threading
 from collections.abc import Iterator, Sequence

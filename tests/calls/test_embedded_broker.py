@@ -1,4 +1,4 @@
-"""The queue of the embedded hub: who takes messages is woken by them, and asks for nothing in between."""
+"""The queue of the embedded hub wakes its consumers, which do not poll."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -19,12 +19,12 @@ BROADCAST = Exchange("test-broadcast", type="fanout")
 
 @pytest.fixture(autouse=True)
 def nothing_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not told of is found by chance only."""
+    """Make the polling interval so long that only notifications deliver messages."""
     monkeypatch.setattr(embedded_broker, "LOOK_SECONDS", 10 * WAIT_SECONDS)
 
 
-class Taker:
-    """Takes messages in a thread of its own, at most `at_once` of them before they are done with."""
+class Consumer:
+    """Consumes messages in a thread, with at most `at_once` unacknowledged ones."""
 
     def __init__(self, queue: Queue, at_once: int = 0) -> None:
         self.received: Received[Message] = Received()
@@ -73,7 +73,7 @@ def test_the_hub_uses_it() -> None:
 
 
 def test_a_message_is_taken_when_it_comes(queue: Queue) -> None:
-    with Taker(queue) as taker:
+    with Consumer(queue) as taker:
         for word in ("one", "two"):
             send(word, queue)
             message = taker.next()
@@ -82,7 +82,7 @@ def test_a_message_is_taken_when_it_comes(queue: Queue) -> None:
 
 
 def test_a_message_for_everybody_is_taken_too() -> None:
-    with Taker(Queue("test-listener", BROADCAST)) as taker:
+    with Consumer(Queue("test-listener", BROADCAST)) as taker:
         send("all of you", Queue("test-listener", BROADCAST))
         assert taker.next().payload == "all of you"
 
@@ -91,7 +91,7 @@ def test_a_message_for_everybody_is_taken_too() -> None:
 def test_who_holds_as_many_as_it_may_takes_the_next_when_one_is_done_with(
     queue: Queue, done_with: Callable[[Any], None]
 ) -> None:
-    with Taker(queue, at_once=1) as taker:
+    with Consumer(queue, at_once=1) as taker:
         send("one", queue)
         first = taker.next()
         send("two", queue)

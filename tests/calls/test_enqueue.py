@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.calls.test_inline import called
+from tests.calls.test_inline import call_tool
 from tools_app.audit.recorder.recorder import Recorder, RecorderUnavailable
 from tools_app.calls import uncertain
 from tools_app.transport import state
@@ -23,6 +23,6 @@ def test_a_call_that_was_refused_is_remembered_for_it_may_stand_in_the_database(
 
     monkeypatch.setattr(Recorder, "recording", gone)
     with pytest.raises(RecorderUnavailable):
-        asyncio.run(called(key, "count", n=1))
+        asyncio.run(call_tool(key, "count", n=1))
     assert len(uncertain.not_started.noted()) == 1
     state.forget_everything()

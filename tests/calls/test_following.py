@@ -1,4 +1,4 @@
-"""What a call says in a worker comes with notifications; what they did not bring is read, for all together."""
+"""Events of calls in workers come with notifications. Missing ones are read, in one query for all calls."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -35,16 +35,16 @@ def client(hub: EmbeddedHub, key: str) -> Iterator[RawClient]:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
-    """What was read from the database, a list for each read."""
-    made: Reads = []
-    really = update_reader.read_updates
+    """The calls of each query to the database."""
+    queries: Reads = []
+    read_updates = update_reader.read_updates
 
-    def counted(wanted: Sequence[Wanted]) -> list[CallUpdate | Exception]:
-        made.append(list(wanted))
-        return really(wanted)
+    def record_and_read(wanted: Sequence[Wanted]) -> list[CallUpdate | Exception]:
+        queries.append(list(wanted))
+        return read_updates(wanted)
 
-    monkeypatch.setattr(update_reader, "read_updates", counted)
-    return made
+    monkeypatch.setattr(update_reader, "read_updates", record_and_read)
+    return queries
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def reporting(registries: None, offer: Callable[..., object]) -> str:
 
 
 def follow_call(client: RawClient, name: str, **arguments: Any) -> tuple[list[int], str]:
-    """Call a tool; the steps that it reported and its answer."""
+    """Call a tool, and return the reported steps and the text of the result."""
     with client.peer(MODERN).stream("tools/call", call_params(name, arguments, meta=TOKEN)) as stream:
         messages = [event.message for event in stream if event.message]
     *progress, answer = messages
@@ -103,22 +103,22 @@ def test_a_notice_that_the_hub_did_not_encrypt_is_not_believed(client: RawClient
 
 
 @pytest.fixture
-def said() -> list[bytes]:
+def event_notices() -> list[bytes]:
     return [notices.event_notice(CALL, number, "log", f'{{"n":{number}}}') for number in (1, 2, 3)]
 
 
-def test_notices_are_taken_in_their_order_and_once(said: list[bytes]) -> None:
-    update = notices.update_from(CALL, 1, said)
+def test_notices_are_taken_in_their_order_and_once(event_notices: list[bytes]) -> None:
+    update = notices.update_from(CALL, 1, event_notices)
     assert update is not None
     assert [event.sequence for event in update.events] == [2, 3]
     assert update.outcome is None
 
 
-def test_an_end_is_believed_only_after_all_its_events(said: list[bytes]) -> None:
+def test_an_end_is_believed_only_after_all_its_events(event_notices: list[bytes]) -> None:
     end = notices.end_notice(CALL, 3, Outcome.OK, b"{}")
-    assert notices.update_from(CALL, 0, [*said[:2], end]) is None
-    assert notices.update_from(CALL, 0, [said[0], said[2], end]) is None
-    update = notices.update_from(CALL, 0, [*said, end])
+    assert notices.update_from(CALL, 0, [*event_notices[:2], end]) is None
+    assert notices.update_from(CALL, 0, [event_notices[0], event_notices[2], end]) is None
+    update = notices.update_from(CALL, 0, [*event_notices, end])
     assert update is not None
     assert (len(update.events), update.outcome, update.answer) == (3, "ok", b"{}")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.calls.test_inline import called
+from tests.calls.test_inline import call_tool
 from tools_app.audit.recorder import recorder
 from tools_app.audit.recorder.writers import writer
 from tools_app.models import Call, Outcome
@@ -34,7 +34,7 @@ def test_what_is_being_recorded_stands_though_its_client_leaves(
 
     async def leave() -> None:
         monkeypatch.setattr(recorder, "writer", lambda: slowly)
-        calling = asyncio.create_task(called(key, "echo", message="x"))
+        calling = asyncio.create_task(call_tool(key, "echo", message="x"))
         assert await asyncio.to_thread(reached.wait, WAIT_SECONDS)
         calling.cancel()
         opened.set()

@@ -32,7 +32,7 @@ def without_collector() -> Iterator[None]:
     gc.enable()
 
 
-async def called(key: str, tool: str, **arguments: object) -> CallOutcome:
+async def call_tool(key: str, tool: str, **arguments: object) -> CallOutcome:
     principal = await authenticate(Credential(key))
     assert principal is not None
     invocation = Invocation(
@@ -58,6 +58,6 @@ def test_a_call_that_is_over_leaves_no_work_for_the_garbage_collector(
 
     monkeypatch.setattr(run, "running_calls", Calls())
 
-    assert asyncio.run(called(key, "echo", message="x")).result.content[0]["text"] == "hello x"
+    assert asyncio.run(call_tool(key, "echo", message="x")).result.content[0]["text"] == "hello x"
 
     assert [call() for call in ran] == [None]

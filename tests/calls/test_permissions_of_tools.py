@@ -1,4 +1,4 @@
-"""Whether a caller may use a tool is decided on the path of a call, and once more for lists: with the same result."""
+"""Calls and lists decide alike whether a caller may use a tool."""
 
 import asyncio
 from itertools import product
@@ -73,15 +73,15 @@ def test_a_call_is_admitted_exactly_if_the_lists_have_its_tool(monkeypatch: pyte
             return False
 
     async def compare() -> set[bool]:
-        seen = set()
+        results = set()
         cases = product(PATTERNS, GRANTS, (None, HOLDING, EMPTY, GONE), PERSONS, NAMES)
         for patterns, grants, toolset, person, name in cases:
             scoped = {"patterns": patterns, "grants": grants, "toolset": toolset}
             principal = Principal(uuid4(), found.tenant_id, "acme", (), person_id=person, **scoped)
             listed = presentation.permits_call(found, principal, name)
             assert await is_admitted(principal, name) == listed, (patterns, grants, toolset, person, name)
-            seen.add(listed)
+            results.add(listed)
             assert not await is_admitted(principal, "missing")
-        return seen
+        return results
 
     assert asyncio.run(compare()) == {True, False}

@@ -39,15 +39,15 @@ def test_a_tenant_keeps_its_shard() -> None:
 
 
 def test_a_busy_tenant_asks_for_its_shard_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(limits, "acquire_here", lambda _limits, id, _seconds: asked.append(id))
+    acquired: list[str] = []
+    monkeypatch.setattr(limits, "acquire_here", lambda _limits, id, _seconds: acquired.append(id))
     now = 100.0
     monkeypatch.setattr(queue, "monotonic", lambda: now)
     assert len({queue.shard_of(tenant(7)) for _ in range(3)}) == 1
-    assert len(asked) == 1
+    assert len(acquired) == 1
     now += queue.REMEMBER_SECONDS
     queue.shard_of(tenant(7))
-    assert len(asked) == 2
+    assert len(acquired) == 2
 
 
 def test_a_worker_takes_a_message_as_celery_itself_would_write_it() -> None:

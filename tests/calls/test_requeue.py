@@ -1,4 +1,4 @@
-"""Calls that are queued in the database and nowhere else are queued anew, by the one who is to look after them."""
+"""Calls that are queued in the database only are enqueued again, by the process that owns them."""
 
 from uuid import UUID
 
@@ -16,13 +16,13 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def queued_anew(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> list[UUID]:
-    """What was put into the queue, which is empty and stays so. A call has waited for long as soon as it is seen."""
+def requeued(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> list[UUID]:
+    """The calls that were enqueued. The queue stays empty, and every queued call is overdue at once."""
     settings.MCPHUB_PROCESS_TIMEOUT = -1.0
-    seen: list[UUID] = []
+    enqueued: list[UUID] = []
     monkeypatch.setattr(queue, "length", lambda: 0)
-    monkeypatch.setattr(queue, "enqueue", lambda call_id, _tenant_id: seen.append(call_id))
-    return seen
+    monkeypatch.setattr(queue, "enqueue", lambda call_id, _tenant_id: enqueued.append(call_id))
+    return enqueued
 
 
 def waiting(tenant: Tenant, **more: object) -> RunningCall:
@@ -31,54 +31,54 @@ def waiting(tenant: Tenant, **more: object) -> RunningCall:
     return RunningCall.objects.create(tenant=tenant, tool_name="toil", started_at=timezone.now(), **columns)
 
 
-def test_a_call_that_no_worker_took_is_queued_anew(tenant: Tenant, queued_anew: list[UUID]) -> None:
+def test_a_call_that_no_worker_took_is_queued_anew(tenant: Tenant, requeued: list[UUID]) -> None:
     call = waiting(tenant)
     waiting(tenant, status=CallStatus.RUNNING)
     waiting(tenant, background=False)
     Requeuer().requeue_forgotten()
-    assert queued_anew == [call.pk]
+    assert requeued == [call.pk]
 
 
 def test_a_call_that_has_just_been_queued_is_left_alone(
-    tenant: Tenant, queued_anew: list[UUID], settings: Settings
+    tenant: Tenant, requeued: list[UUID], settings: Settings
 ) -> None:
     settings.MCPHUB_PROCESS_TIMEOUT = 60.0
     waiting(tenant)
     requeuer = Requeuer()
     requeuer.requeue_forgotten()
     requeuer.requeue_forgotten()
-    assert queued_anew == []
+    assert requeued == []
 
 
 def test_as_many_are_queued_anew_as_the_queue_lacks_the_oldest_first(
-    tenant: Tenant, queued_anew: list[UUID], monkeypatch: pytest.MonkeyPatch
+    tenant: Tenant, requeued: list[UUID], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue, "length", lambda: 1)
     calls = [waiting(tenant) for _ in range(3)]
     Requeuer().requeue_forgotten()
-    assert queued_anew == [call.pk for call in calls[:2]]
+    assert requeued == [call.pk for call in calls[:2]]
 
 
-def test_a_call_of_another_process_is_that_ones_affair(tenant: Tenant, queued_anew: list[UUID]) -> None:
+def test_a_call_of_another_process_is_that_ones_affair(tenant: Tenant, requeued: list[UUID]) -> None:
     neighbour = Process.objects.create(kind="web", host="h", pid=1)
     waiting(tenant, owner=neighbour.pk)
     waiting(tenant, owner=neighbour.pk, task_seconds=60.0)
     Requeuer().requeue_forgotten()
-    assert queued_anew == []
+    assert requeued == []
 
 
-def test_a_task_of_a_process_that_is_gone_is_adopted_and_no_other_call(tenant: Tenant, queued_anew: list[UUID]) -> None:
+def test_a_task_of_a_process_that_is_gone_is_adopted_and_no_other_call(tenant: Tenant, requeued: list[UUID]) -> None:
     waiting(tenant, owner=new_id())
     task = waiting(tenant, owner=new_id(), task_seconds=60.0)
     Requeuer().requeue_forgotten()
-    assert queued_anew == [task.pk]
+    assert requeued == [task.pk]
     task.refresh_from_db()
     assert task.owner == process_id()
 
 
-def test_a_task_that_no_client_was_told_of_is_not_adopted(tenant: Tenant, queued_anew: list[UUID]) -> None:
-    """Its client may have been told that nothing ran: the process knew that, and is gone."""
+def test_a_task_that_no_client_was_told_of_is_not_adopted(tenant: Tenant, requeued: list[UUID]) -> None:
+    """Its client may have got the error that nothing ran: only the dead process knew."""
     row = waiting(tenant, owner=new_id(), task_seconds=60.0)
     RunningCall.objects.filter(pk=row.pk).update(changed_at=row.started_at)
     Requeuer().requeue_forgotten()
-    assert queued_anew == []
+    assert requeued == []

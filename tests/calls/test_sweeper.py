@@ -1,4 +1,4 @@
-"""What a process owns and does not run is settled, and what the broker cannot hear is settled all the same."""
+"""The sweeper settles calls that their process does not run, also if the broker is unavailable."""
 
 import pytest
 from django.utils import timezone
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def at_once(settings: Settings) -> None:
-    """What is seen once has stood still for long."""
+    """Settle calls when they are seen once."""
     settings.MCPHUB_PROCESS_TIMEOUT = -1.0
 
 
 def running(tenant: Tenant, **more: object) -> RunningCall:
-    """A call of this process that stands as running."""
+    """Create a call of this process with the status "running"."""
     columns = {
         "status": CallStatus.RUNNING,
         "background": False,
@@ -90,14 +90,14 @@ def test_a_reason_that_an_earlier_version_noted_is_the_cause_of_a_cancelled_call
 
 
 def test_a_task_that_no_client_was_told_of_ends_with_its_process_and_another_one_waits_on(tenant: Tenant) -> None:
-    told = running(tenant, status=CallStatus.QUEUED, background=True, owner=new_id(), task_seconds=60.0)
+    known_to_client = running(tenant, status=CallStatus.QUEUED, background=True, owner=new_id(), task_seconds=60.0)
     untold = running(tenant, status=CallStatus.QUEUED, background=True, owner=new_id(), task_seconds=60.0)
     RunningCall.objects.filter(pk=untold.pk).update(changed_at=untold.started_at)
     sweeper = Sweeper()
     sweeper.sweep()
     sweeper.sweep()
     assert list(Call.objects.values_list("pk", "outcome")) == [(untold.pk, Outcome.NOT_STARTED)]
-    assert list(RunningCall.objects.values_list("pk", flat=True)) == [told.pk]
+    assert list(RunningCall.objects.values_list("pk", flat=True)) == [known_to_client.pk]
 
 
 @pytest.mark.parametrize("owned_here", [True, False])

@@ -1,4 +1,4 @@
-"""Tasks as rows: who may move one from which state to which, and what becomes of it when processes die."""
+"""Tasks as rows: their transitions, and what happens to them when processes die."""
 
 import asyncio
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def database(transactional_db: None) -> None:
 
 
 @pytest.fixture
-def ran() -> list[str]:
+def runs() -> list[str]:
     """The runs of the tools, by their names."""
     return []
 
@@ -45,17 +45,19 @@ def principal(tenant: Tenant) -> Principal:
 
 
 @pytest.fixture
-def queued(registries: None, offer: Callable[..., object], ran: list[str], principal: Principal) -> Callable[..., UUID]:
-    """A task in the queue: `queued("asks", background=True)`."""
+def queue_task(
+    registries: None, offer: Callable[..., object], runs: list[str], principal: Principal
+) -> Callable[..., UUID]:
+    """Put a task into the queue: `queue_task("asks", background=True)`."""
 
     @tool(task="required")
     def works() -> str:
-        ran.append("works")
+        runs.append("works")
         return "worked"
 
     @tool(task="required")
     async def asks(context: ToolContext) -> str:
-        ran.append("asks")
+        runs.append("asks")
         return str((await context.elicit("Who?", FORM, key="name")).content["name"])
 
     offer("works", "asks")
@@ -72,9 +74,9 @@ def queued(registries: None, offer: Callable[..., object], ran: list[str], princ
             arguments={},
             capabilities={"elicitation": {}},
         )
-        ledger = new_record_builder(invocation, background=background, task_seconds=seconds)
+        builder = new_record_builder(invocation, background=background, task_seconds=seconds)
         sealed = payload_of_invocation(invocation).sealed(invocation.call_id)
-        recorder.current().record(ledger.started(CallStatus.QUEUED, 10.0, sealed))
+        recorder.current().record(builder.started(CallStatus.QUEUED, 10.0, sealed))
         asyncio.run(start_task._become_task(invocation.call_id))
         return invocation.call_id
 
@@ -82,7 +84,7 @@ def queued(registries: None, offer: Callable[..., object], ran: list[str], princ
 
 
 @pytest.fixture
-def look(principal: Principal) -> Callable[[UUID], TaskState]:
+def state_of(principal: Principal) -> Callable[[UUID], TaskState]:
     def ask(id: UUID) -> TaskState:
         state = asyncio.run(task_state.find(id, principal))
         assert state is not None
@@ -93,34 +95,34 @@ def look(principal: Principal) -> Callable[[UUID], TaskState]:
 
 @pytest.fixture
 def sweep(settings: Any) -> Callable[[], None]:
-    """Sweep as if whatever stands still did so for longer than a process may be silent."""
+    """Sweep as if every stale row was older than the process timeout."""
     settings.MCPHUB_PROCESS_TIMEOUT = -1.0
     return Sweeper().sweep
 
 
 def orphan() -> None:
-    """Let the process that owns the calls be one that is gone."""
+    """Make a dead process the owner of the calls."""
     RunningCall.objects.update(owner=uuid4())
 
 
-# --- One way only -------------------------------------------------------------------------------------------------
+# --- Transitions ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.shows("tasks.transitions")
 def test_a_task_goes_from_state_to_state_and_its_end_is_the_last(
-    queued: Callable[..., UUID], look: Callable[[UUID], TaskState], principal: Principal, ran: list[str]
+    queue_task: Callable[..., UUID], state_of: Callable[[UUID], TaskState], principal: Principal, runs: list[str]
 ) -> None:
-    task = queued("asks", background=False)
-    assert look(task).status == WORKING
+    task = queue_task("asks", background=False)
+    assert state_of(task).status == WORKING
     worker.run_claimed(task)
-    assert look(task).status == INPUT_REQUIRED
+    assert state_of(task).status == INPUT_REQUIRED
     asyncio.run(answered_and_run(task, principal))
-    done = look(task)
-    assert (done.status, ran) == (COMPLETED, ["asks", "asks"])
+    done = state_of(task)
+    assert (done.status, runs) == (COMPLETED, ["asks", "asks"])
     asyncio.run(task_state.update(task, principal, ANSWER))
     worker.run_claimed(task)
-    assert look(task) == done
-    assert ran == ["asks", "asks"]
+    assert state_of(task) == done
+    assert runs == ["asks", "asks"]
 
 
 async def answered_and_run(task: UUID, principal: Principal) -> None:
@@ -137,44 +139,44 @@ ENDS = {Outcome.OK: COMPLETED, Outcome.CANCELLED: CANCELLED, Outcome.LOST: FAILE
 @pytest.mark.shows("tasks.transitions")
 @pytest.mark.parametrize("first", [Outcome.CANCELLED, Outcome.LOST, Outcome.TIMEOUT])
 def test_who_ends_a_task_first_says_how_and_later_ones_change_nothing(
-    queued: Callable[..., UUID],
-    look: Callable[[UUID], TaskState],
+    queue_task: Callable[..., UUID],
+    state_of: Callable[[UUID], TaskState],
     principal: Principal,
-    ran: list[str],
+    runs: list[str],
     first: Outcome,
 ) -> None:
-    task = queued("works")
+    task = queue_task("works")
     row = RunningCall.objects.get()
     assert sweeper.settle(row, sweeper.End(first, is_error=True))
-    ended = look(task)
+    ended = state_of(task)
     assert ended.status == ENDS[first]
     for later in ENDS:
         assert not sweeper.settle(row, sweeper.End(later))
     worker.run_claimed(task)
     asyncio.run(task_state.update(task, principal, ANSWER))
-    assert (look(task).status, look(task).updated_at) == (ended.status, ended.updated_at)
-    assert ran == []
+    assert (state_of(task).status, state_of(task).updated_at) == (ended.status, ended.updated_at)
+    assert runs == []
     assert Call.objects.get().outcome == first
 
 
 def test_a_queued_task_is_run_once_however_often_it_is_handed_out(
-    queued: Callable[..., UUID], look: Callable[[UUID], TaskState], ran: list[str]
+    queue_task: Callable[..., UUID], state_of: Callable[[UUID], TaskState], runs: list[str]
 ) -> None:
-    task = queued("works")
+    task = queue_task("works")
     for _ in range(3):
         worker.run_claimed(task)
-    assert (look(task).status, ran) == (COMPLETED, ["works"])
+    assert (state_of(task).status, runs) == (COMPLETED, ["works"])
 
 
 def test_the_end_of_a_run_that_was_settled_meanwhile_changes_nothing(
-    queued: Callable[..., UUID], look: Callable[[UUID], TaskState]
+    queue_task: Callable[..., UUID], state_of: Callable[[UUID], TaskState]
 ) -> None:
-    task = queued("asks")
+    task = queue_task("asks")
     claim = claims.claim(task)
     assert isinstance(claim, claims.Claim)
     assert sweeper.settle(claim.row, sweeper.End(Outcome.CANCELLED, is_error=True))
     worker._settle(claim, asyncio.run(worker._run(claim)))
-    assert look(task).status == CANCELLED
+    assert state_of(task).status == CANCELLED
     assert not RunningCall.objects.exists()
 
 
@@ -182,81 +184,84 @@ def test_the_end_of_a_run_that_was_settled_meanwhile_changes_nothing(
 
 
 def test_a_background_task_in_the_queue_outlives_the_process_that_queued_it(
-    queued: Callable[..., UUID], look: Callable[[UUID], TaskState], sweep: Callable[[], None], ran: list[str]
+    queue_task: Callable[..., UUID], state_of: Callable[[UUID], TaskState], sweep: Callable[[], None], runs: list[str]
 ) -> None:
-    task = queued("works", background=True)
+    task = queue_task("works", background=True)
     orphan()
     sweep()
-    assert look(task).status == WORKING
+    assert state_of(task).status == WORKING
     worker.run_claimed(task)
-    assert (look(task).status, ran) == (COMPLETED, ["works"])
+    assert (state_of(task).status, runs) == (COMPLETED, ["works"])
 
 
 def test_a_task_is_promised_when_its_client_hears_of_it_and_not_before(
-    queued: Callable[..., UUID], monkeypatch: pytest.MonkeyPatch
+    queue_task: Callable[..., UUID], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as away:
         away.setattr(start_task, "run_in_db_thread", AsyncMock(side_effect=OperationalError))
-        untold = queued("works")
-    told = queued("works")
-    assert [RunningCall.objects.get(pk=task).is_promised for task in (untold, told)] == [False, True]
+        not_promised = queue_task("works")
+    promised = queue_task("works")
+    assert [RunningCall.objects.get(pk=task).is_promised for task in (not_promised, promised)] == [False, True]
 
 
 def test_a_task_that_was_to_run_in_the_process_itself_does_not_start_when_that_dies(
-    queued: Callable[..., UUID], look: Callable[[UUID], TaskState], sweep: Callable[[], None]
+    queue_task: Callable[..., UUID], state_of: Callable[[UUID], TaskState], sweep: Callable[[], None]
 ) -> None:
-    task = queued("works", background=False)
+    task = queue_task("works", background=False)
     orphan()
     sweep()
-    assert look(task).status == FAILED
+    assert state_of(task).status == FAILED
     assert Call.objects.get().outcome == Outcome.NOT_STARTED
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["silent", "gone"])
 def test_a_task_that_runs_is_lost_with_the_process_that_runs_it(
-    queued: Callable[..., UUID], look: Callable[[UUID], TaskState], sweep: Callable[[], None], known: bool
+    queue_task: Callable[..., UUID], state_of: Callable[[UUID], TaskState], sweep: Callable[[], None], known: bool
 ) -> None:
-    task = queued("works")
+    task = queue_task("works")
     orphan()
     RunningCall.objects.update(status=CallStatus.RUNNING)
     owner = RunningCall.objects.get().owner
     if known:
         Process.objects.create(id=owner, kind="worker", host="h", pid=1)
     sweep()
-    assert look(task).status == FAILED
-    assert "was lost" in look(task).message
+    assert state_of(task).status == FAILED
+    assert "was lost" in state_of(task).message
     assert not Process.objects.filter(pk=owner).exists()
 
 
 def test_a_task_that_waits_for_its_client_outlives_every_process(
-    queued: Callable[..., UUID], look: Callable[[UUID], TaskState], sweep: Callable[[], None], principal: Principal
+    queue_task: Callable[..., UUID],
+    state_of: Callable[[UUID], TaskState],
+    sweep: Callable[[], None],
+    principal: Principal,
 ) -> None:
-    task = queued("asks", background=False)
+    task = queue_task("asks", background=False)
     worker.run_claimed(task)
     orphan()
     sweep()
-    assert look(task).status == INPUT_REQUIRED
+    assert state_of(task).status == INPUT_REQUIRED
     asyncio.run(answered_and_run(task, principal))
-    assert look(task).status == COMPLETED
+    assert state_of(task).status == COMPLETED
 
 
 def test_a_task_whose_client_never_answers_ends_when_its_time_is_over(
-    queued: Callable[..., UUID], look: Callable[[UUID], TaskState], sweep: Callable[[], None]
+    queue_task: Callable[..., UUID], state_of: Callable[[UUID], TaskState], sweep: Callable[[], None]
 ) -> None:
-    task = queued("asks", seconds=-1.0)
+    task = queue_task("asks", seconds=-1.0)
     worker.run_claimed(task)
     sweep()
-    assert look(task).status == FAILED
+    assert state_of(task).status == FAILED
     assert Call.objects.get().outcome == Outcome.TIMEOUT
 
 
 def test_a_task_that_was_cancelled_before_it_began_never_begins(
-    queued: Callable[..., UUID], look: Callable[[UUID], TaskState], ran: list[str]
+    queue_task: Callable[..., UUID], state_of: Callable[[UUID], TaskState], runs: list[str]
 ) -> None:
-    task = queued("asks")
+    task = queue_task("asks")
     RunningCall.objects.update(cancel_requested=True)
     worker.run_claimed(task)
-    assert look(task).status == CANCELLED
+    assert state_of(task).status == CANCELLED
     assert Call.objects.get().outcome == Outcome.CANCELLED
 
 
@@ -288,7 +293,7 @@ def test_what_a_tool_says_and_what_a_client_says_decide_who_gets_a_task(
 
 
 def compiled_tool(support: TaskSupport) -> Any:
-    """A tool as far as this question goes."""
+    """A compiled tool with the fields that matter here."""
     return SimpleNamespace(name="t", task=support)
 
 

@@ -1,4 +1,4 @@
-"""What a background call has done is recorded though the database was away when it ended."""
+"""The end of a background call is recorded even if the database was away at that moment."""
 
 import pytest
 

@@ -37,16 +37,16 @@ def test_a_value_that_is_put_again_counts_once_and_one_that_is_forgotten_not_at_
 
 
 def test_long_names_are_not_remembered() -> None:
-    asked: list[str] = []
+    computed: list[str] = []
 
     @cached_for_short_names(maxsize=10)
     def length(name: str) -> int:
-        asked.append(name)
+        computed.append(name)
         return len(name)
 
     for name in ("a" * MAX_NAME, "a" * (MAX_NAME + 1)) * 2:
         assert length(name) == len(name)
-    assert [len(name) for name in asked] == [MAX_NAME, MAX_NAME + 1, MAX_NAME + 1]
+    assert [len(name) for name in computed] == [MAX_NAME, MAX_NAME + 1, MAX_NAME + 1]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,4 +1,4 @@
-"""A server that is away is asked by one thread whether it is back, and by nobody else."""
+"""The circuit breaker probes an unavailable server from a single thread."""
 
 import logging
 import threading
@@ -12,14 +12,14 @@ from tools_app.core.circuit_breaker import CircuitBreaker
 
 
 class Server:
-    """It is away until a test lets it come back."""
+    """A server that is away until a test brings it back."""
 
     def __init__(self) -> None:
         self.is_away = True
-        self.asked = 0
+        self.probe_count = 0
 
     def probe(self) -> None:
-        self.asked += 1
+        self.probe_count += 1
         if self.is_away:
             raise OSError("no answer")
 
@@ -32,13 +32,13 @@ def server() -> Server:
 @pytest.fixture
 def circuit(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[CircuitBreaker]:
     monkeypatch.setattr(circuit_breaker, "PROBE_SECONDS", 0.01)
-    made = CircuitBreaker("The server", server.probe, ", and nobody minds")
-    yield made
-    made.close()
+    breaker = CircuitBreaker("The server", server.probe, ", and nobody minds")
+    yield breaker
+    breaker.close()
 
 
-def told_in(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was logged of circuits, not of the hub that other tests share."""
+def messages_of_circuits(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The log messages of circuit breakers, without those of the shared hub."""
     return [record.message for record in caplog.records if record.name == circuit_breaker.__name__]
 
 
@@ -48,14 +48,14 @@ def test_it_is_open_for_as_long_as_the_server_is_away(
     caplog.set_level(logging.DEBUG)
     assert not circuit.is_open
     circuit.trip("it hung up")
-    assert eventually(lambda: server.asked >= 3)
+    assert eventually(lambda: server.probe_count >= 3)
     assert circuit.is_open
     server.is_away = False
     assert eventually(lambda: not circuit.is_open)
-    told = told_in(caplog)
-    assert told[0] == "The server is unavailable, and nobody minds: it hung up"
-    assert set(told[1:-1]) == {"The server is still unavailable: no answer"}
-    assert told[-1] == "The server is available again"
+    messages = messages_of_circuits(caplog)
+    assert messages[0] == "The server is unavailable, and nobody minds: it hung up"
+    assert set(messages[1:-1]) == {"The server is still unavailable: no answer"}
+    assert messages[-1] == "The server is available again"
 
 
 def test_it_opens_again_when_the_server_goes_away_again(
@@ -66,23 +66,23 @@ def test_it_opens_again_when_the_server_goes_away_again(
     assert eventually(lambda: not circuit.is_open)
     server.is_away = True
     circuit.trip("twice")
-    asked = server.asked
-    assert eventually(lambda: server.asked > asked)
+    count_before = server.probe_count
+    assert eventually(lambda: server.probe_count > count_before)
     assert circuit.is_open
 
 
-def test_however_many_find_the_server_away_one_thread_asks_for_it_and_holds_no_process_up(
+def test_however_often_it_trips_one_daemon_thread_probes(
     circuit: CircuitBreaker, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = set(threading.enumerate())
     for number in range(5):
         circuit.trip(number)
-    (prober,) = (one for one in threading.enumerate() if one.name == "circuit-probe" and one not in before)
+    (prober,) = (thread for thread in threading.enumerate() if thread.name == "circuit-probe" and thread not in before)
     assert prober.daemon
-    assert len(told_in(caplog)) == 1
+    assert len(messages_of_circuits(caplog)) == 1
 
 
-def test_it_asks_no_more_when_its_user_has_stopped(circuit: CircuitBreaker, eventually: Callable[..., Any]) -> None:
+def test_it_does_not_probe_after_close(circuit: CircuitBreaker, eventually: Callable[..., Any]) -> None:
     circuit.trip("it hung up")
     circuit.close()
     assert eventually(lambda: not circuit.is_open)

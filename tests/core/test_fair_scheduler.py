@@ -1,4 +1,4 @@
-"""Fairness between tenants in one process: equal times while several are busy, no waiting for one that is alone."""
+"""Fair scheduling of requests: equal time for busy tenants, and no waiting for a single one."""
 
 import asyncio
 from collections import Counter
@@ -28,7 +28,7 @@ class Clock:
         return self.now
 
     async def work(self, seconds: float) -> None:
-        """Take so long on the loop, in two steps."""
+        """Use the loop for so long, in two steps."""
         self.now += seconds / 2
         await asyncio.sleep(0)
         self.now += seconds / 2
@@ -243,7 +243,7 @@ async def test_what_waits_for_something_else_steps_aside() -> None:
 
 
 async def served_together(costs: dict[UUID, float], until_served: int) -> Counter[UUID]:
-    """How many requests of each tenant were served, with more of all waiting, when one of them had so many."""
+    """The number of served requests of each tenant when one of them reached a count, while all had more waiting."""
     clock = Clock()
     gate = FairScheduler(alone=8, together=4, clock=clock)
     served: Counter[UUID] = Counter()
@@ -455,13 +455,13 @@ async def test_a_small_step_does_not_wait_for_a_turn_of_the_loop() -> None:
 
 @running
 async def test_whether_the_loop_is_shared_is_told_when_that_changes() -> None:
-    told: list[bool] = []
-    gate = FairScheduler(alone=8, together=4, share=told.append)
+    shares: list[bool] = []
+    gate = FairScheduler(alone=8, together=4, share=shares.append)
     for tenant in (A, B, A, B):
         gate.release(entered(gate, tenant, 1)[0])
-    assert told == [True]
+    assert shares == [True]
     await until(lambda: len(gate._tenants) <= 1)
-    assert told == [True, False]
+    assert shares == [True, False]
 
 
 # --- In the background --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Threads that owners share: nobody's work waits for all of another's."""
+"""Threads that owners share fairly: no owner waits for all work of another."""
 
 import asyncio
 import threading
@@ -12,22 +12,22 @@ from tools_app.core.fair_threads import FairThreads, QueueFull
 
 @pytest.fixture
 def threads() -> Iterator[FairThreads]:
-    made = FairThreads("test", threads=2, max_waiting=6, max_of_one=4)
-    yield made
-    made.stop()
+    pool = FairThreads("test", threads=2, max_waiting=6, max_of_one=4)
+    yield pool
+    pool.stop()
 
 
 class Held:
-    """Works that begin and then wait until they are released, and their names in the order in which they began."""
+    """Jobs that block until they are released, and their names in the order in which they started."""
 
     def __init__(self) -> None:
-        self.begun: list[str] = []
+        self.started: list[str] = []
         self.has_begun = threading.Semaphore(0)
         self.released = threading.Event()
 
     def work(self, name: str) -> Callable[[], str]:
         def run() -> str:
-            self.begun.append(name)
+            self.started.append(name)
             self.has_begun.release()
             assert self.released.wait(WAIT_SECONDS)
             return name
@@ -44,7 +44,7 @@ def test_an_owner_with_much_work_leaves_a_thread_to_others(threads: FairThreads)
         many = [asyncio.create_task(threads.run("acme", held.work(f"acme {n}"))) for n in range(3)]
         await held.wait()
         assert await asyncio.wait_for(threads.run("rival", lambda: "done"), WAIT_SECONDS) == "done"
-        assert held.begun == ["acme 0"]
+        assert held.started == ["acme 0"]
         held.released.set()
         assert await asyncio.gather(*many) == ["acme 0", "acme 1", "acme 2"]
 
@@ -105,6 +105,6 @@ def test_work_that_is_cancelled_in_time_never_begins_and_an_error_is_the_callers
         assert await first == "first"
         with pytest.raises(ZeroDivisionError):
             await threads.run("acme", lambda: 1 // 0)
-        assert held.begun == ["first"]
+        assert held.started == ["first"]
 
     asyncio.run(scenario())

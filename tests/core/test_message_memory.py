@@ -1,4 +1,4 @@
-"""The memory of large messages of a WebSocket: what is held for each, and given back whatever happens."""
+"""The memory budget of large WebSocket messages: acquired for each, and always released."""
 
 import asyncio
 from collections.abc import Callable

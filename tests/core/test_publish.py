@@ -1,4 +1,4 @@
-"""Notifications to a channel layer that hangs or refuses: nobody waits, and what waits is bounded."""
+"""Notifications to a channel layer that hangs or refuses: nobody waits, and the queue is bounded."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ WAIT_SECONDS = 30.0
 
 
 class Layer:
-    """A channel layer that lets a message through when it is told to."""
+    """A channel layer that sends when a test releases it."""
 
     def __init__(self) -> None:
         self.sent: list[list[str]] = []

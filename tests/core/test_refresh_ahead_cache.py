@@ -1,4 +1,4 @@
-"""What requests remember of the database: never older than a second, and never what was just forgotten."""
+"""The cache of rows that requests need: never older than a second, and never what was just invalidated."""
 
 import asyncio
 import gc
@@ -12,25 +12,25 @@ from tests.clock import Clock
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
 from tools_app.telemetry.registry import metrics_registry
 
-# A thread of the pool that reads rows may keep a connection of an earlier test, and looks after it.
+# A thread of the pool that reads rows may hold a connection of an earlier test, and checks it.
 pytestmark = pytest.mark.django_db
 WAIT_SECONDS = 30.0
 
 
 class Store:
-    """Rows that are read when a test lets them be."""
+    """A table whose queries return when a test releases them."""
 
     def __init__(self) -> None:
         self.row = "old"
         self.reads = 0
-        self.begun = threading.Event()
-        self.go_on = threading.Event()
+        self.started = threading.Event()
+        self.released = threading.Event()
 
     def load(self, keys: Sequence[str]) -> Mapping[str, str]:
         self.reads += 1
         read = dict.fromkeys(keys, self.row)
-        self.begun.set()
-        assert self.go_on.wait(WAIT_SECONDS)
+        self.started.set()
+        assert self.released.wait(WAIT_SECONDS)
         return read
 
 
@@ -38,13 +38,13 @@ class Store:
 def test_what_was_forgotten_while_it_was_read_is_read_anew(forget_all: bool) -> None:
     async def scenario() -> tuple[str | None, str | None]:
         store = Store()
-        ring = RefreshAheadCache(store.load)
-        early = asyncio.create_task(ring.get("key"))
-        assert await asyncio.to_thread(store.begun.wait, WAIT_SECONDS)
+        cache = RefreshAheadCache(store.load)
+        early = asyncio.create_task(cache.get("key"))
+        assert await asyncio.to_thread(store.started.wait, WAIT_SECONDS)
         store.row = "new"
-        ring.forget_all() if forget_all else ring.forget("key")
-        store.go_on.set()
-        return await early, await ring.get("key")
+        cache.forget_all() if forget_all else cache.forget("key")
+        store.released.set()
+        return await early, await cache.get("key")
 
     assert asyncio.run(scenario()) == ("old", "new")
 
@@ -52,9 +52,9 @@ def test_what_was_forgotten_while_it_was_read_is_read_anew(forget_all: bool) -> 
 def test_what_is_in_memory_is_not_read_again() -> None:
     async def scenario() -> int:
         store = Store()
-        store.go_on.set()
-        ring = RefreshAheadCache(store.load)
-        assert [await ring.get("key") for _ in range(3)] == ["old"] * 3
+        store.released.set()
+        cache = RefreshAheadCache(store.load)
+        assert [await cache.get("key") for _ in range(3)] == ["old"] * 3
         return store.reads
 
     assert asyncio.run(scenario()) == 1
@@ -62,25 +62,25 @@ def test_what_is_in_memory_is_not_read_again() -> None:
 
 def test_for_a_store_that_hangs_nobody_waits_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools_app.core.refresh_ahead_cache.HANGS_AFTER", 0.0)
-    begun, go_on, asked = threading.Event(), threading.Event(), []
+    started, released, queries = threading.Event(), threading.Event(), []
 
     def load(keys: Sequence[str]) -> dict[str, str]:
-        asked.append(list(keys))
-        begun.set()
-        assert go_on.wait(WAIT_SECONDS)
+        queries.append(list(keys))
+        started.set()
+        assert released.wait(WAIT_SECONDS)
         raise OperationalError("the database does not answer")
 
     async def scenario() -> list[object]:
-        ring: RefreshAheadCache[str, str] = RefreshAheadCache(load)
-        early = asyncio.create_task(ring.get("early"))
-        assert await asyncio.to_thread(begun.wait, WAIT_SECONDS)
-        late = asyncio.create_task(ring.get("late"))
+        cache: RefreshAheadCache[str, str] = RefreshAheadCache(load)
+        early = asyncio.create_task(cache.get("early"))
+        assert await asyncio.to_thread(started.wait, WAIT_SECONDS)
+        late = asyncio.create_task(cache.get("late"))
         await asyncio.sleep(0)
-        go_on.set()
+        released.set()
         return await asyncio.gather(early, late, return_exceptions=True)
 
     assert [type(problem) for problem in asyncio.run(scenario())] == [OperationalError, OperationalError]
-    assert asked == [["early"]]
+    assert queries == [["early"]]
 
 
 @pytest.fixture
@@ -93,9 +93,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def store() -> Store:
-    """Rows that are read at once."""
+    """A table whose queries return at once."""
     store = Store()
-    store.go_on.set()
+    store.released.set()
     return store
 
 
@@ -104,11 +104,11 @@ def test_a_row_that_is_nearly_a_second_old_is_read_again_before_it_is_used(
     clock: Clock, store: Store, age: float, found: str
 ) -> None:
     async def scenario() -> str | None:
-        ring = RefreshAheadCache(store.load)
-        await ring.get("key")
+        cache = RefreshAheadCache(store.load)
+        await cache.get("key")
         store.row = "new"
         clock.now += age
-        return await ring.get("key")
+        return await cache.get("key")
 
     assert asyncio.run(scenario()) == found
 
@@ -120,13 +120,13 @@ async def background_ends() -> None:
 @pytest.mark.parametrize(("age", "found"), [(0.3, "old"), (0.5, "new")])
 def test_a_row_in_use_is_read_again_in_the_background(clock: Clock, store: Store, age: float, found: str) -> None:
     async def scenario() -> str | None:
-        ring = RefreshAheadCache(store.load)
-        await ring.get("key")
+        cache = RefreshAheadCache(store.load)
+        await cache.get("key")
         store.row = "new"
         clock.now += age
-        assert await ring.get("key") == "old"
+        assert await cache.get("key") == "old"
         await background_ends()
-        return await ring.get("key")
+        return await cache.get("key")
 
     assert asyncio.run(scenario()) == found
 
@@ -134,11 +134,11 @@ def test_a_row_in_use_is_read_again_in_the_background(clock: Clock, store: Store
 @pytest.mark.parametrize(("forget_all", "other"), [(False, "old"), (True, "new")])
 def test_a_row_that_was_forgotten_is_read_again(store: Store, forget_all: bool, other: str) -> None:
     async def scenario() -> list[str | None]:
-        ring = RefreshAheadCache(store.load)
-        await ring.renew(["key", "other"])
+        cache = RefreshAheadCache(store.load)
+        await cache.renew(["key", "other"])
         store.row = "new"
-        ring.forget_all() if forget_all else ring.forget("key")
-        return [await ring.get("key"), await ring.get("other")]
+        cache.forget_all() if forget_all else cache.forget("key")
+        return [await cache.get("key"), await cache.get("other")]
 
     assert asyncio.run(scenario()) == ["new", other]
 
@@ -148,12 +148,12 @@ def test_a_background_read_that_failed_is_no_error_that_nobody_handled(clock: Cl
 
     async def scenario() -> str | None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: unhandled.append(context))
-        ring: RefreshAheadCache[str, str] = RefreshAheadCache(lambda _keys: answers.pop())
-        await ring.get("key")
+        cache: RefreshAheadCache[str, str] = RefreshAheadCache(lambda _keys: answers.pop())
+        await cache.get("key")
         clock.now += 0.5
-        found = await ring.get("key")
+        found = await cache.get("key")
         await background_ends()
-        del ring
+        del cache
         gc.collect()
         return found
 
@@ -163,20 +163,20 @@ def test_a_background_read_that_failed_is_no_error_that_nobody_handled(clock: Cl
 
 def test_who_asks_for_a_row_as_it_is_now_does_not_get_an_earlier_one(store: Store) -> None:
     async def scenario() -> list[str | None]:
-        ring = RefreshAheadCache(store.load)
-        await ring.get("key")
+        cache = RefreshAheadCache(store.load)
+        await cache.get("key")
         store.row = "new"
-        return [await ring.get("key"), await ring.fresh("key"), await ring.get("key")]
+        return [await cache.get("key"), await cache.fresh("key"), await cache.get("key")]
 
     assert asyncio.run(scenario()) == ["old", "new", "new"]
 
 
 def test_several_rows_are_renewed_by_one_query_and_waited_for(store: Store) -> None:
     async def scenario() -> list[str | None]:
-        ring = RefreshAheadCache(store.load)
-        await ring.renew(["one", "two"])
+        cache = RefreshAheadCache(store.load)
+        await cache.renew(["one", "two"])
         assert store.reads == 1
-        return [await ring.get("one"), await ring.get("two")]
+        return [await cache.get("one"), await cache.get("two")]
 
     assert asyncio.run(scenario()) == ["old", "old"]
     assert store.reads == 1
@@ -192,10 +192,10 @@ def test_a_query_that_failed_is_asked_again_by_the_next_request() -> None:
         return answer
 
     async def scenario() -> str | None:
-        ring: RefreshAheadCache[str, str] = RefreshAheadCache(load)
+        cache: RefreshAheadCache[str, str] = RefreshAheadCache(load)
         with pytest.raises(OperationalError):
-            await ring.get("key")
-        return await ring.get("key")
+            await cache.get("key")
+        return await cache.get("key")
 
     assert asyncio.run(scenario()) == "row"
 
@@ -206,11 +206,11 @@ def test_no_more_rows_are_kept_than_the_bound_and_the_newest_stay(
     monkeypatch.setattr("tools_app.core.refresh_ahead_cache.MAX_ENTRIES", 2)
 
     async def scenario() -> int:
-        ring = RefreshAheadCache(store.load)
+        cache = RefreshAheadCache(store.load)
         for key in ("one", "two", "three", "three", "two"):
-            await ring.get(key)
+            await cache.get(key)
         kept = store.reads
-        await ring.get("one")
+        await cache.get("one")
         return kept
 
     assert asyncio.run(scenario()) == 3
@@ -220,25 +220,25 @@ def test_no_more_rows_are_kept_than_the_bound_and_the_newest_stay(
 def test_an_unknown_key_is_looked_for_though_the_timer_of_those_before_it_fired_early() -> None:
     async def scenario() -> tuple[str | None, str | None]:
         store = Store()
-        store.go_on.set()
-        ring = RefreshAheadCache(store.load, gather_seconds=30.0)
-        first = await ring.get("first")
-        ring._load_what_is_gathered(asyncio.get_running_loop())
+        store.released.set()
+        cache = RefreshAheadCache(store.load, gather_seconds=30.0)
+        first = await cache.get("first")
+        cache._load_what_is_gathered(asyncio.get_running_loop())
         async with asyncio.timeout(WAIT_SECONDS):
-            return first, await ring.get("second")
+            return first, await cache.get("second")
 
     assert asyncio.run(scenario()) == ("old", "old")
 
 
 def test_unknown_keys_that_are_gathered_are_looked_for_after_a_moment(store: Store) -> None:
     async def scenario() -> list[str | None]:
-        ring = RefreshAheadCache(store.load, gather_seconds=0.01)
+        cache = RefreshAheadCache(store.load, gather_seconds=0.01)
         async with asyncio.timeout(WAIT_SECONDS):
-            found = await asyncio.gather(*(ring.get(key) for key in ("first", "second", "third")))
-            found.append(await ring.get("fourth"))
+            found = await asyncio.gather(*(cache.get(key) for key in ("first", "second", "third")))
+            found.append(await cache.get("fourth"))
             store.row = "new"
-            ring.forget("second")
-            return [*found, await ring.get("second")]
+            cache.forget("second")
+            return [*found, await cache.get("second")]
 
     assert asyncio.run(scenario()) == ["old", "old", "old", "old", "new"]
 
@@ -248,9 +248,9 @@ def test_a_request_that_has_to_wait_for_the_database_is_counted(store: Store, mo
     monkeypatch.setattr(metrics_registry, "add", lambda *measured: counted.append(measured))
 
     async def scenario() -> None:
-        ring = RefreshAheadCache(store.load)
+        cache = RefreshAheadCache(store.load)
         for key in ("one", "one", "two"):
-            await ring.get(key)
+            await cache.get(key)
 
     asyncio.run(scenario())
     assert counted == [("mcphub_cache_misses_total", 1, ("test_refresh_ahead_cache",))] * 2
@@ -258,42 +258,42 @@ def test_a_request_that_has_to_wait_for_the_database_is_counted(store: Store, mo
 
 def test_a_query_that_fails_at_once_fails_nobody_else(clock: Clock) -> None:
     clock.now = 8.0
-    begun, go_on, asked = threading.Event(), threading.Event(), []
+    started, released, queries = threading.Event(), threading.Event(), []
 
     def load(keys: Sequence[str]) -> dict[str, str]:
-        asked.append(list(keys))
+        queries.append(list(keys))
         if keys == ["late"]:
             return {"late": "row"}
-        begun.set()
-        assert go_on.wait(WAIT_SECONDS)
+        started.set()
+        assert released.wait(WAIT_SECONDS)
         raise OperationalError("the query is wrong")
 
     async def scenario() -> list[object]:
-        ring: RefreshAheadCache[str, str] = RefreshAheadCache(load)
-        early = asyncio.create_task(ring.get("early"))
-        assert await asyncio.to_thread(begun.wait, WAIT_SECONDS)
-        late = asyncio.create_task(ring.get("late"))
+        cache: RefreshAheadCache[str, str] = RefreshAheadCache(load)
+        early = asyncio.create_task(cache.get("early"))
+        assert await asyncio.to_thread(started.wait, WAIT_SECONDS)
+        late = asyncio.create_task(cache.get("late"))
         await asyncio.sleep(0)
-        go_on.set()
+        released.set()
         return await asyncio.gather(early, late, return_exceptions=True)
 
     problem, found = asyncio.run(scenario())
     assert (type(problem), found) == (OperationalError, "row")
-    assert asked == [["early"], ["late"]]
+    assert queries == [["early"], ["late"]]
 
 
 # --- Keys without a row -----------------------------------------------------------------------------------------------
 
 
 class Rows:
-    """Rows that tests add, and what was asked for in each query."""
+    """Rows that tests add, and the keys of each query."""
 
     def __init__(self) -> None:
         self.rows: dict[str, str] = {}
-        self.asked: list[list[str]] = []
+        self.queries: list[list[str]] = []
 
     def load(self, keys: Sequence[str]) -> Mapping[str, str]:
-        self.asked.append(sorted(keys))
+        self.queries.append(sorted(keys))
         return {key: self.rows[key] for key in keys if key in self.rows}
 
 
@@ -310,28 +310,28 @@ def test_a_row_that_was_not_there_is_found_within_a_second(
     clock.now = 8.0
 
     async def scenario() -> str | None:
-        ring = RefreshAheadCache(rows.load)
-        assert await ring.get("key") is None
+        cache = RefreshAheadCache(rows.load)
+        assert await cache.get("key") is None
         rows.rows["key"] = "row"
         clock.now += age
-        assert ring.is_absent("key") is (found is None)
-        return await ring.get("key")
+        assert cache.is_absent("key") is (found is None)
+        return await cache.get("key")
 
     assert asyncio.run(scenario()) == found
-    assert rows.asked == [["key"]] * (1 if found is None else 2)
+    assert rows.queries == [["key"]] * (1 if found is None else 2)
 
 
 def test_a_row_that_comes_or_goes_is_known_to_be_there_or_not_from_then_on(clock: Clock, rows: Rows) -> None:
     async def scenario() -> None:
-        ring = RefreshAheadCache(rows.load)
-        assert await ring.get("key") is None
+        cache = RefreshAheadCache(rows.load)
+        assert await cache.get("key") is None
         rows.rows["key"] = "row"
-        assert await ring.fresh("key") == "row"
-        assert (ring.has_row("key"), ring.is_absent("key")) == (True, False)
+        assert await cache.fresh("key") == "row"
+        assert (cache.has_row("key"), cache.is_absent("key")) == (True, False)
         del rows.rows["key"]
-        assert await ring.fresh("key") is None
-        assert (ring.has_row("key"), ring.is_absent("key")) == (False, True)
-        assert await ring.get("key") is None
+        assert await cache.fresh("key") is None
+        assert (cache.has_row("key"), cache.is_absent("key")) == (False, True)
+        assert await cache.get("key") is None
 
     asyncio.run(scenario())
 
@@ -339,11 +339,11 @@ def test_a_row_that_comes_or_goes_is_known_to_be_there_or_not_from_then_on(clock
 @pytest.mark.parametrize("forget_all", [False, True])
 def test_that_there_was_no_row_is_forgotten_too(clock: Clock, rows: Rows, forget_all: bool) -> None:
     async def scenario() -> str | None:
-        ring = RefreshAheadCache(rows.load)
-        assert await ring.get("key") is None
+        cache = RefreshAheadCache(rows.load)
+        assert await cache.get("key") is None
         rows.rows["key"] = "row"
-        ring.forget_all() if forget_all else ring.forget("key")
-        return await ring.get("key")
+        cache.forget_all() if forget_all else cache.forget("key")
+        return await cache.get("key")
 
     assert asyncio.run(scenario()) == "row"
 
@@ -354,10 +354,10 @@ def test_no_more_keys_without_a_row_are_remembered_than_the_bound(
     monkeypatch.setattr("tools_app.core.refresh_ahead_cache.MAX_ABSENT", 2)
 
     async def scenario() -> list[bool]:
-        ring = RefreshAheadCache(rows.load)
+        cache = RefreshAheadCache(rows.load)
         for key in ("one", "two", "three"):
-            assert await ring.get(key) is None
-        return [ring.is_absent(key) for key in ("one", "two", "three")]
+            assert await cache.get(key) is None
+        return [cache.is_absent(key) for key in ("one", "two", "three")]
 
     assert asyncio.run(scenario()) == [False, True, True]
 
@@ -366,11 +366,11 @@ def test_who_ask_for_one_row_at_once_share_a_query(rows: Rows) -> None:
     rows.rows["key"] = "row"
 
     async def scenario() -> list[str | None]:
-        ring = RefreshAheadCache(rows.load)
-        return await asyncio.gather(*(ring.get("key") for _ in range(20)))
+        cache = RefreshAheadCache(rows.load)
+        return await asyncio.gather(*(cache.get("key") for _ in range(20)))
 
     assert asyncio.run(scenario()) == ["row"] * 20
-    assert rows.asked == [["key"]]
+    assert rows.queries == [["key"]]
 
 
 def test_unknown_keys_that_follow_one_another_share_a_query_and_known_ones_do_not_wait(
@@ -379,28 +379,28 @@ def test_unknown_keys_that_follow_one_another_share_a_query_and_known_ones_do_no
     rows.rows["known"] = "row"
 
     async def scenario() -> None:
-        ring = RefreshAheadCache(rows.load, gather_seconds=30.0)
-        assert await ring.get("known") == "row"
+        cache = RefreshAheadCache(rows.load, gather_seconds=30.0)
+        assert await cache.get("known") == "row"
         clock.now += 2.0
-        waiting = [asyncio.create_task(ring.get(key)) for key in ("one", "two", "one", "two")]
+        waiting = [asyncio.create_task(cache.get(key)) for key in ("one", "two", "one", "two")]
         async with asyncio.timeout(WAIT_SECONDS):
-            assert await ring.get("known") == "row"
+            assert await cache.get("known") == "row"
         assert not any(task.done() for task in waiting)
-        ring._load_what_is_gathered(asyncio.get_running_loop())
+        cache._load_what_is_gathered(asyncio.get_running_loop())
         async with asyncio.timeout(WAIT_SECONDS):
             assert await asyncio.gather(*waiting) == [None] * 4
         # The next ones are gathered, too.
-        waiting = [asyncio.create_task(ring.get("three"))]
+        waiting = [asyncio.create_task(cache.get("three"))]
         clock.now += 2.0
         async with asyncio.timeout(WAIT_SECONDS):
-            assert await ring.get("known") == "row"
+            assert await cache.get("known") == "row"
         assert not waiting[0].done()
-        ring._load_what_is_gathered(asyncio.get_running_loop())
+        cache._load_what_is_gathered(asyncio.get_running_loop())
         async with asyncio.timeout(WAIT_SECONDS):
             assert await waiting[0] is None
 
     asyncio.run(scenario())
-    assert rows.asked == [["known"], ["known"], ["one", "two"], ["known"], ["three"]]
+    assert rows.queries == [["known"], ["known"], ["one", "two"], ["known"], ["three"]]
 
 
 def test_rows_take_no_more_memory_than_the_bound(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,10 +408,10 @@ def test_rows_take_no_more_memory_than_the_bound(rows: Rows, monkeypatch: pytest
     rows.rows = {"small": "x", "large": "x" * 600}
 
     async def scenario() -> list[bool]:
-        ring = RefreshAheadCache(rows.load, len)
+        cache = RefreshAheadCache(rows.load, len)
         for key in ("small", "large"):
-            await ring.get(key)
-        return [ring.has_row(key) for key in ("small", "large")]
+            await cache.get(key)
+        return [cache.has_row(key) for key in ("small", "large")]
 
     # Each key takes 256 bytes beside its row.
     assert asyncio.run(scenario()) == [False, True]

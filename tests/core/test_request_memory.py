@@ -1,4 +1,4 @@
-"""Memory for large bodies and answers: what a tenant holds leaves room for others, and nothing is held for good."""
+"""The memory budget of large bodies and responses: tenants leave room for others, and all of it is released."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""The services of a process: one of each, and others after a fork."""
+"""The services of a process: one of each, and new ones after a fork."""
 
 import os
 import threading
@@ -10,7 +10,7 @@ from tools_app.core.runtime import HubRuntime, Service
 
 
 class Part:
-    """A service that says whether it was closed."""
+    """A service that records whether it was closed."""
 
     def __init__(self, name: str = "part") -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""What clients and tools say, as columns and digests take it."""
+"""Text of clients and tools is made storable in columns and digests."""
 
 from tools_app.core.sanitize import for_column, sanitized
 

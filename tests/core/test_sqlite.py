@@ -1,4 +1,4 @@
-"""Threads of a process that write to SQLite: each gets its turn."""
+"""Threads of a process write to SQLite in turn."""
 
 import sqlite3
 import threading

@@ -62,11 +62,11 @@ def test_the_context_of_one_does_not_reach_the_next(loops: ThreadLoops) -> None:
 
 
 def test_a_coroutine_has_the_context_of_its_thread(loops: ThreadLoops) -> None:
-    async def seen() -> str:
+    async def read_context() -> str:
         return about.get()
 
     token = about.set("this call")
     try:
-        assert loops.run(seen()) == "this call"
+        assert loops.run(read_context()) == "this call"
     finally:
         about.reset(token)

@@ -16,5 +16,5 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
 
 @pytest.fixture
 def hub(running: Hub) -> Hub:
-    """The hub at scale, in place of the embedded one that tests elsewhere know by this name."""
+    """The hub at scale. Elsewhere, the fixture of this name is an embedded hub."""
     return running

@@ -1,4 +1,4 @@
-"""`manage.py up` as it runs without any server, on SQLite, for tests that take its disk away."""
+"""`manage.py up` without other servers, on SQLite, for tests that fill its disk."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from tests.services.stack import ROOT, WAIT_SECONDS
 
 @dataclass
 class Embedded:
-    """A running hub, its key, and its books, which are asked as those of a hub at scale are."""
+    """A running hub, its key, and its database, with the interface of a hub at scale."""
 
     data: Path
     url: str
@@ -26,30 +26,32 @@ class Embedded:
     process: subprocess.Popen[str]
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Ask the database, beside the hub."""
+        """The rows of a query on a connection of its own."""
         with closing(sqlite3.connect(f"file:{self.data}/hub.sqlite3?mode=ro", uri=True, timeout=10)) as connection:
             return connection.execute(query.replace("%s", "?"), values).fetchall()
 
 
 @contextmanager
 def embedded(data: Path) -> Iterator[Embedded]:
-    """A hub with the tools of the load, which ends with the block."""
+    """A hub with the tools of the load, which stops with the block."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     environment |= {"MCPHUB_DATA_DIR": str(data), "MCPHUB_PROCESS_TIMEOUT": str(PROCESS_TIMEOUT)}
     environment |= {"MCPHUB_APPS": "tests.faults.toil"}
 
     def manage(*arguments: str) -> str:
         command = [sys.executable, "manage.py", *arguments]
-        done = subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-        return done.stdout.strip()
+        process_result = subprocess.run(
+            command, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE, text=True
+        )
+        return process_result.stdout.strip()
 
     manage("migrate", "--verbosity", "0")
     manage("shell", "--no-imports", "-c", SEED)
     key = manage("issue_key", "--tenant", "demo", "--name", "test")
     log = data.parent / "up.log"
-    with log.open("w") as written:
+    with log.open("w") as log_file:
         command = [sys.executable, "manage.py", "up", "--no-demo", "--port", "0"]
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=written, stderr=written, text=True)
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log_file, stderr=log_file, text=True)
     try:
         yield Embedded(data, _url(log, process), key, process)
     finally:

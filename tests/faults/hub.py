@@ -1,4 +1,4 @@
-"""A hub at scale with a PostgreSQL and a Redis of its own: two web processes, two workers, and load on all of them."""
+"""A hub at scale with its own PostgreSQL and Redis: two web processes and two workers."""
 
 import os
 import tempfile
@@ -47,7 +47,7 @@ class Hub:
         self.webs[number] = self.stack.web(SERVERS[number], port)
 
     def call(self, web: int, tool: str, **arguments: Any) -> Any:
-        """One call beside the load; its result."""
+        """The result of one call in addition to the load."""
         body, headers = modern_call(self.stack.key, tool, **arguments)
         headers["Accept"] = "application/json"
         answer = httpx.post(self.urls[web], json=body, headers=headers, timeout=30, trust_env=False)
@@ -57,7 +57,7 @@ class Hub:
 
 @contextmanager
 def own_hub(home: Path, **more_settings: str) -> Iterator[Hub]:
-    """Servers, processes and a tenant, which end with the block."""
+    """Servers, processes and a tenant, which stop with the block."""
     unique = f"test-{uuid.uuid4().hex}"
     with tempfile.TemporaryDirectory(prefix="mcphub-", ignore_cleanup_errors=True) as cluster:
         postgres, redis = OwnPostgres(Path(cluster)), OwnRedis(home)

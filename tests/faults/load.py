@@ -1,6 +1,6 @@
-"""A mixed load that notes what became of every call: what was asked, what was answered, and when.
+"""A mixed load that records the request, the outcome and the times of every call.
 
-Each call brings a word of its own, so that the records can be held against the answers, one by one.
+Each call has a unique word as an argument, so that every response can be compared with its record.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.faults.wire import Answer, Broken, Wire
+from tests.faults.wire import Answer, ConnectionBroken, HttpConnection
 from tests.services.stack import eventually
 
 META = "io.modelcontextprotocol/"
@@ -22,7 +22,7 @@ HANDSHAKE = "2025-11-25"
 NOT_FOUND = 404
 JOIN_SECONDS = 60.0
 
-# How many tools the load has, and how many results of each show that it goes on.
+# The number of tools of the load, and the results of each that `wait_for_results` waits for.
 TOOLS = 4
 ENOUGH = 5
 
@@ -30,39 +30,42 @@ Step = Callable[["Client"], Awaitable[None]]
 
 
 @dataclass
-class Asked:
-    """One call, as its client saw it.
+class CallAttempt:
+    """One call, as its client observed it.
 
-    `how` is "result", "tool_error", "refused", "broken" (the connection), "hung", or "unanswered" (a stream that ended
-    without an answer); `heard` counts the messages before the answer, `again` the connections made anew.
+    `outcome` is "result", "tool_error", "refused", "broken" (the connection), "hung", "no session", or "unanswered" (a
+    stream that ended without a response). `notification_count` counts the messages before the response, `reconnects`
+    the further connections.
     """
 
     word: str
     tool: str
     url: str
-    began: float
-    how: str = "unanswered"
+    started_at: float
+    outcome: str = "unanswered"
     detail: Any = None
-    ended: float = 0.0
-    heard: int = 0
-    again: int = 0
+    ended_at: float = 0.0
+    notification_count: int = 0
+    reconnects: int = 0
 
     @property
     def seconds(self) -> float:
-        return self.ended - self.began
+        return self.ended_at - self.started_at
 
 
 class Load:
-    """Clients in a thread of their own, until `stop`. `bound` is the longest that a request may take.
+    """Clients in a thread of their own, until `stop`. A request may take at most `request_timeout` seconds.
 
-    `retries` is how often a client makes a connection anew that was closed before a byte of the answer came. Every
-    word of a load begins with its name.
+    `retries` is how often a client reconnects if the connection was closed before a byte of the response came. Every
+    word of a load starts with its name.
     """
 
-    def __init__(self, urls: list[str], key: str, clients: int, bound: float, pause: float, retries: int) -> None:
-        self.urls, self.key, self.bound, self.pause, self.retries = urls, key, bound, pause, retries
+    def __init__(
+        self, urls: list[str], key: str, clients: int, request_timeout: float, pause: float, retries: int
+    ) -> None:
+        self.urls, self.key, self.request_timeout, self.pause, self.retries = urls, key, request_timeout, pause, retries
         self.name = uuid.uuid4().hex[:8]
-        self.asked: list[Asked] = []
+        self.attempts: list[CallAttempt] = []
         self.problems: list[BaseException] = []
         self.clients = [Client(self, number) for number in range(clients)]
         self._stopping = threading.Event()
@@ -70,130 +73,147 @@ class Load:
         self._thread.start()
 
     def stop(self) -> None:
-        """Let every client end its call, and say no more."""
+        """Let every client finish its call, and stop."""
         self._stopping.set()
-        self._thread.join(self.bound + JOIN_SECONDS)
+        self._thread.join(self.request_timeout + JOIN_SECONDS)
         assert not self._thread.is_alive(), "the load did not end"
         if self.problems:
             raise self.problems[0]
 
     @property
-    def opened(self) -> int:
-        """How many sessions were opened: one for each client that keeps one, if none is lost."""
+    def session_count(self) -> int:
+        """The number of sessions that were initialized: one for each client with sessions, if none is lost."""
         return sum(client.sessions for client in self.clients)
 
     @property
     def stopping(self) -> bool:
         return self._stopping.is_set()
 
-    def count(self, *hows: str) -> int:
-        """How many calls ended so."""
-        return sum(asked.how in hows for asked in list(self.asked))
+    def count(self, *outcomes: str) -> int:
+        """The number of calls with one of these outcomes."""
+        return sum(attempt.outcome in outcomes for attempt in list(self.attempts))
 
-    def goes_on(self, within: float = 40.0) -> None:
-        """Return when every tool has answered some calls that are made from now on."""
+    def wait_for_results(self, within: float = 40.0) -> None:
+        """Return when every tool has returned results of calls that started after this."""
         now = time.monotonic()
         eventually(lambda: self._have_results(now), within)
 
     def _have_results(self, since: float) -> bool:
-        results = Counter(asked.tool for asked in list(self.asked) if asked.how == "result" and asked.began > since)
+        results = Counter(
+            attempt.tool
+            for attempt in list(self.attempts)
+            if attempt.outcome == "result" and attempt.started_at > since
+        )
         return len(results) == TOOLS and min(results.values()) >= ENOUGH
 
-    def but(self, *hows: str) -> list[Asked]:
-        """Some of the calls that ended in other ways than these."""
-        return [asked for asked in list(self.asked) if asked.how not in hows][:5]
+    def except_outcomes(self, *outcomes: str) -> list[CallAttempt]:
+        """The first calls with other outcomes than these."""
+        return [attempt for attempt in list(self.attempts) if attempt.outcome not in outcomes][:5]
 
-    def hows(self) -> Counter[str]:
-        """How many calls ended in each way."""
-        return Counter(asked.how for asked in list(self.asked))
+    def outcome_counts(self) -> Counter[str]:
+        """The number of calls with each outcome."""
+        return Counter(attempt.outcome for attempt in list(self.attempts))
 
     def _run(self) -> None:
         try:
             asyncio.run(self._all())
-        except BaseException as problem:  # noqa: BLE001 - raised anew in the test's thread
+        except BaseException as problem:  # noqa: BLE001 - raised again in the test's thread
             self.problems.append(problem)
 
     async def _all(self) -> None:
         async with asyncio.TaskGroup() as group:
             for client in self.clients:
-                group.create_task(client.go_on())
+                group.create_task(client.run())
 
 
 @dataclass
 class Client:
-    """One of many. Those with odd numbers keep a session, which they use at whichever process answers."""
+    """A client of the load. Those with odd numbers use a session, at whichever process responds."""
 
     load: Load
     number: int
-    wires: list[Wire] = field(init=False)
+    connections: list[HttpConnection] = field(init=False)
     session: str = ""
     sessions: int = 0
-    turn: int = 0
-    at: int = 0
+    round_number: int = 0
+    connection_index: int = 0
 
     def __post_init__(self) -> None:
-        self.wires = [Wire(url) for url in self.load.urls]
-        self.at = self.number // 2 % len(self.wires)
+        self.connections = [HttpConnection(url) for url in self.load.urls]
+        self.connection_index = self.number // 2 % len(self.connections)
 
-    async def go_on(self) -> None:
-        """Call after call, of every kind in turn."""
+    async def run(self) -> None:
+        """Make one call after another, of every kind in turn."""
         try:
             while not self.load.stopping:
-                await KINDS[(self.number + self.turn) % len(KINDS)](self)
-                self.turn += 1
+                await KINDS[(self.number + self.round_number) % len(KINDS)](self)
+                self.round_number += 1
                 await asyncio.sleep(self.load.pause)
-            await self._leave()
+            await self._end_session()
         finally:
-            for wire in self.wires:
-                wire.close()
+            for connection in self.connections:
+                connection.close()
 
-    async def call(self, tool: str, progress: bool = False, **arguments: Any) -> Asked:
-        """Make a call and note how it ended."""
-        if self.number % 2 and not self.session and not await self._open():
+    async def call(self, tool: str, progress: bool = False, **arguments: Any) -> CallAttempt:
+        """Make a call and record its outcome."""
+        if self.number % 2 and not self.session and not await self._initialize():
             await asyncio.sleep(self.load.pause + 0.1)
-            return Asked("", tool, "", time.monotonic(), "no session")
-        wire = self.wires[self.at]
-        word = f"{self.load.name}.{self.number}.{self.turn}"
-        asked = Asked(word, tool, f"http://{wire.host}:{wire.port}", time.monotonic())
-        self.load.asked.append(asked)
+            return CallAttempt("", tool, "", time.monotonic(), "no session")
+        connection = self.connections[self.connection_index]
+        word = f"{self.load.name}.{self.number}.{self.round_number}"
+        attempt = CallAttempt(word, tool, f"http://{connection.host}:{connection.port}", time.monotonic())
+        self.load.attempts.append(attempt)
         meta: dict[str, Any] = {"progressToken": word} if progress else {}
         params = {"name": tool, "arguments": {"word": word, **arguments}, "_meta": meta}
-        await self._asked(asked, wire, "tools/call", params)
-        asked.ended = time.monotonic()
-        if asked.how == "refused" and asked.detail[0] == NOT_FOUND:
-            self.session = ""  # it has ended, or so it was said
-        if asked.how == "broken":
-            self.at = (self.at + 1) % len(self.wires)
+        await self._send_attempt(attempt, connection, "tools/call", params)
+        attempt.ended_at = time.monotonic()
+        if attempt.outcome == "refused" and attempt.detail[0] == NOT_FOUND:
+            self.session = ""  # the hub says that the session has ended
+        if attempt.outcome == "broken":
+            self.connection_index = (self.connection_index + 1) % len(self.connections)
             await asyncio.sleep(0.1)
-        return asked
+        return attempt
 
-    async def _asked(self, asked: Asked, wire: Wire, method: str, params: dict[str, Any]) -> None:
-        def heard(message: dict[str, Any]) -> None:
-            asked.heard += "method" in message
+    async def _send_attempt(
+        self, attempt: CallAttempt, connection: HttpConnection, method: str, params: dict[str, Any]
+    ) -> None:
+        def on_message(message: dict[str, Any]) -> None:
+            attempt.notification_count += "method" in message
 
         try:
-            async with asyncio.timeout(self.load.bound):
-                asked.how, asked.detail = _understood(await self._posted(asked, wire, method, params, heard))
-        except Broken as problem:
-            asked.how, asked.detail = "broken", str(problem)
+            async with asyncio.timeout(self.load.request_timeout):
+                attempt.outcome, attempt.detail = _outcome_of(
+                    await self._post_with_reconnect(attempt, connection, method, params, on_message)
+                )
+        except ConnectionBroken as problem:
+            attempt.outcome, attempt.detail = "broken", str(problem)
         except TimeoutError:
-            asked.how = "hung"
+            attempt.outcome = "hung"
 
-    async def _posted(
-        self, asked: Asked, wire: Wire, method: str, params: dict[str, Any], heard: Callable[[dict[str, Any]], None]
+    async def _post_with_reconnect(
+        self,
+        attempt: CallAttempt,
+        connection: HttpConnection,
+        method: str,
+        params: dict[str, Any],
+        on_message: Callable[[dict[str, Any]], None],
     ) -> Answer:
-        """Post, and connect anew where a connection was closed before a byte of the answer, as HTTP clients do."""
+        """Post, and reconnect if the connection was closed before a byte of the response, as HTTP clients do."""
         while True:
             try:
-                return await self._post(wire, method, params, heard)
-            except Broken as problem:
-                if not problem.untouched or asked.again >= self.load.retries:
+                return await self._post(connection, method, params, on_message)
+            except ConnectionBroken as problem:
+                if not problem.may_reconnect or attempt.reconnects >= self.load.retries:
                     raise
-                asked.again += 1
-                await asyncio.sleep(0.02 * asked.again)
+                attempt.reconnects += 1
+                await asyncio.sleep(0.02 * attempt.reconnects)
 
     async def _post(
-        self, wire: Wire, method: str, params: dict[str, Any], heard: Callable[[dict[str, Any]], None] = lambda _: None
+        self,
+        connection: HttpConnection,
+        method: str,
+        params: dict[str, Any],
+        on_message: Callable[[dict[str, Any]], None] = lambda _: None,
     ) -> Answer:
         headers = {"Authorization": f"Bearer {self.load.key}"}
         if self.number % 2:
@@ -201,33 +221,33 @@ class Client:
         else:
             headers |= {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, "Mcp-Name": params["name"]}
             params["_meta"] = {**params["_meta"], **modern_meta(self.load.name)}
-        body = {"jsonrpc": "2.0", "id": self.turn + 1, "method": method, "params": params}
-        return await wire.post(body, headers, heard)
+        body = {"jsonrpc": "2.0", "id": self.round_number + 1, "method": method, "params": params}
+        return await connection.post(body, headers, on_message)
 
-    async def _open(self) -> bool:
-        """Begin a session."""
+    async def _initialize(self) -> bool:
+        """Initialize a session."""
         params = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": _client(self.load.name)}
         try:
-            async with asyncio.timeout(self.load.bound):
-                answer = await self._post(self.wires[self.at], "initialize", params)
-        except (Broken, TimeoutError):
-            self.at = (self.at + 1) % len(self.wires)
+            async with asyncio.timeout(self.load.request_timeout):
+                answer = await self._post(self.connections[self.connection_index], "initialize", params)
+        except (ConnectionBroken, TimeoutError):
+            self.connection_index = (self.connection_index + 1) % len(self.connections)
             return False
         self.session = answer.headers.get("mcp-session-id", "")
         self.sessions += bool(self.session)
         return bool(self.session)
 
-    async def _leave(self) -> None:
-        """End the session, as a tidy client does."""
+    async def _end_session(self) -> None:
+        """Delete the session."""
         if self.session:
-            wire = self.wires[self.at]
+            connection = self.connections[self.connection_index]
             headers = {"Authorization": f"Bearer {self.load.key}", "Mcp-Session-Id": self.session}
-            answer = await wire.send("DELETE", headers)
+            answer = await connection.send("DELETE", headers)
             assert answer.status == 204, answer
 
 
 def modern_meta(name: str) -> dict[str, Any]:
-    """What a client of 2026-07-28 says of itself in every request."""
+    """The `_meta` of a client of 2026-07-28."""
     return {f"{META}protocolVersion": MODERN, f"{META}clientCapabilities": {}, f"{META}clientInfo": _client(name)}
 
 
@@ -247,8 +267,8 @@ def _client(name: str) -> dict[str, str]:
     return {"name": name, "version": "1"}
 
 
-def _understood(answer: Answer) -> tuple[str, Any]:
-    """How a call ended, by its answer."""
+def _outcome_of(answer: Answer) -> tuple[str, Any]:
+    """The outcome of a call, and its details."""
     last = answer.messages[-1] if answer.messages else {}
     if "error" in last:
         return "refused", (answer.status, last["error"]["code"], last["error"]["message"], answer.headers)
@@ -271,10 +291,16 @@ KINDS: tuple[Step, ...] = (
 
 @contextmanager
 def loading(
-    urls: list[str], key: str, *, clients: int = 16, bound: float = 20.0, pause: float = 0.05, retries: int = 0
+    urls: list[str],
+    key: str,
+    *,
+    clients: int = 16,
+    request_timeout: float = 20.0,
+    pause: float = 0.05,
+    retries: int = 0,
 ) -> Iterator[Load]:
-    """Load for as long as the block lasts; what became of every call is known after it."""
-    load = Load(urls, key, clients, bound, pause, retries)
+    """Run a load during the block. All of its calls have outcomes afterwards."""
+    load = Load(urls, key, clients, request_timeout, pause, retries)
     try:
         yield load
     finally:

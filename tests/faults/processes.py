@@ -1,4 +1,4 @@
-"""What the operating system knows of the hub's processes."""
+"""The hub's processes, as the operating system sees them."""
 
 import os
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a server that a test may not stop: it passes bytes on, hangs, or refuses."""
+"""A TCP proxy for a server that tests cannot stop. It forwards, hangs or refuses."""
 
 import socket
 import threading
@@ -11,36 +11,36 @@ CHUNK = 2**16
 
 @dataclass
 class Proxy:
-    """Passes connections to `host:port` on, until it is told to hang or to refuse."""
+    """Forwards connections to `host:port` until `hang` or `refuse` is called."""
 
     host: str
     port: int
-    listening: int = 0
+    listening_port: int = 0
     _listener: socket.socket | None = None
-    _passing: threading.Event = field(default_factory=threading.Event)
+    _forwarding: threading.Event = field(default_factory=threading.Event)
     _pairs: list[tuple[socket.socket, socket.socket]] = field(default_factory=list)
 
     def start(self) -> None:
-        """Listen, on the same port each time, and pass on."""
-        self._passing.set()
+        """Listen, on the same port each time, and forward."""
+        self._forwarding.set()
         self._listener = socket.socket()
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._listener.bind(("127.0.0.1", self.listening))
-        self.listening = self._listener.getsockname()[1]
+        self._listener.bind(("127.0.0.1", self.listening_port))
+        self.listening_port = self._listener.getsockname()[1]
         self._listener.listen(128)
         threading.Thread(target=self._accept, args=[self._listener], daemon=True).start()
 
     def hang(self) -> None:
-        """Take connections and bytes, and pass nothing on."""
-        self._passing.clear()
+        """Accept connections and bytes, and forward nothing."""
+        self._forwarding.clear()
 
-    def go_on(self) -> None:
-        """Pass on again, also what came meanwhile."""
-        self._passing.set()
+    def resume(self) -> None:
+        """Forward again, also the bytes received meanwhile."""
+        self._forwarding.set()
 
     def refuse(self) -> None:
-        """Break every connection and take no new one."""
-        self._passing.set()
+        """Break every connection and accept no new one."""
+        self._forwarding.set()
         if self._listener is not None:
             # The thread that accepts would keep the port otherwise.
             with suppress(OSError):
@@ -62,11 +62,11 @@ class Proxy:
             server.settimeout(None)
             self._pairs.append((client, server))
             for source, target in ((client, server), (server, client)):
-                threading.Thread(target=self._pass_on, args=[source, target], daemon=True).start()
+                threading.Thread(target=self._forward, args=[source, target], daemon=True).start()
 
-    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+    def _forward(self, source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(CHUNK):
-                self._passing.wait()
+                self._forwarding.wait()
                 target.sendall(data)
             target.shutdown(socket.SHUT_WR)

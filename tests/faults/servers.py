@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis of a test's own, on free ports, so that it may stop them: nothing else is touched."""
+"""PostgreSQL and Redis servers that belong to a test, on free ports, so that it can stop them."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ def _runs_as() -> list[str]:
 
 @dataclass
 class OwnPostgres:
-    """A cluster in `home`, a directory of its own that it can reach, with one superuser, who needs no password."""
+    """A cluster in its own directory `home`, with one superuser without a password."""
 
     home: Path
     port: int = field(default_factory=free_port)
@@ -48,20 +48,20 @@ class OwnPostgres:
         self.start()
 
     def start(self) -> None:
-        """Start it, and return when it takes connections."""
+        """Start it, and return when it accepts connections."""
         options = f"-h 127.0.0.1 -p {self.port} -k {self.home} -c max_connections=200"
         self._control("-w", "-l", str(self.home / "log"), "-o", options, "start")
 
     def stop(self) -> None:
-        """End it as a crash would: connections are cut, and nothing is tidied up."""
+        """Stop it as a crash would: connections break, and nothing is cleaned up."""
         self._control("-w", "-m", "immediate", "stop")
 
     def freeze(self) -> None:
-        """Let every process of it stand still: connections stay, answers do not come."""
+        """Stop all of its processes: connections stay open, responses do not come."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let them go on."""
+        """Continue its processes."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, what: signal.Signals) -> None:
@@ -76,14 +76,14 @@ class OwnPostgres:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", timeout=START_SECONDS * 2)
 
     def set_read_only(self, read_only: bool) -> None:
-        """Refuse every write from now on, on connections that stand, too; or take them again."""
+        """Reject every write, on open connections too, or accept them again."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute("SET default_transaction_read_only = off")
             connection.execute(f"ALTER SYSTEM SET default_transaction_read_only = {'on' if read_only else 'off'}")
             connection.execute("SELECT pg_reload_conf()")
 
     def create_database(self, name: str) -> str:
-        """A database, and its address."""
+        """Create a database, and return its URL."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{name}"')
         return f"{self.url.rpartition('/')[0]}/{name}"
@@ -91,7 +91,7 @@ class OwnPostgres:
 
 @dataclass
 class OwnRedis:
-    """A server that keeps nothing on disk: what it held is lost with it."""
+    """A server without persistence: its data is lost when it stops."""
 
     home: Path
     port: int = field(default_factory=free_port)
@@ -103,33 +103,33 @@ class OwnRedis:
 
     @property
     def client(self) -> "redis.Redis":
-        """A connection beside the hub's."""
+        """A connection of the test's own."""
         return redis.Redis(port=self.port, socket_timeout=2)
 
     def start(self) -> None:
-        """Start it, empty, and return when it answers."""
+        """Start it, empty, and return when it responds."""
         command = ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--save", "", "--dir", self.home]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         eventually(self._answers, START_SECONDS)
 
     def stop(self) -> None:
-        """End it without a word."""
+        """Kill it."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(START_SECONDS)
 
     def freeze(self) -> None:
-        """Let it stand still: connections stay, answers do not come."""
+        """Stop its process: connections stay open, responses do not come."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Continue its process."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
     def restart(self, away_seconds: float) -> None:
-        """Be away for a while, and come back empty."""
+        """Stop it for a while, and start it again, empty."""
         self.stop()
         time.sleep(away_seconds)
         self.start()

@@ -18,13 +18,13 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from tests.faults.hub import Hub, own_hub
-from tests.faults.ledger import check
+from tests.faults.ledger import check_records
 from tests.faults.load import Load, loading
 from tests.faults.processes import family
 from tests.faults.vanish import crowd
 
 SAMPLE_SECONDS = 10.0
-# What is loaded and cached at first is no leak.
+# Modules and caches that are loaded first are no leak.
 WARM_UP_MINUTES = 6.0
 GENERATION_SECONDS = 60.0
 # What a process may still grow by, a minute, after the warm-up: an allocator is never quite still. A worker is three.
@@ -48,7 +48,7 @@ TABLES = (
 
 @dataclass(frozen=True)
 class Sample:
-    """One look: memory in MB and open files by process, what the web processes hold, rows of the tables that shrink."""
+    """One sample: memory in MB by process, open files, resources of the web processes, and rows of tables."""
 
     minute: float
     web1_mb: float
@@ -68,35 +68,35 @@ class Sample:
 
 
 def main() -> int:
-    """Load, sample, judge."""
+    """Run the load, take samples and print the verdict."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0, help="how long (default: %(default)s)")
     parser.add_argument("--clients", type=int, default=12, help="clients at a time (default: %(default)s)")
     parser.add_argument("--pause", type=float, default=0.2, help="seconds between a client's calls")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="mcphub-soak-") as home,
         own_hub(Path(home), MCPHUB_SESSION_IDLE_TIMEOUT=str(IDLE_SECONDS)) as hub,
     ):
-        samples, hows = soak(hub, asked.minutes, asked.clients, asked.pause)
+        samples, outcomes = soak(hub, options.minutes, options.clients, options.pause)
         time.sleep(REST_SECONDS)
-        left = look(hub, 0.0, 0, 1.0)
-    return verdict(samples, hows, left)
+        left = take_sample(hub, 0.0, 0, 1.0)
+    return verdict(samples, outcomes, left)
 
 
 def soak(hub: Hub, minutes: float, clients: int, pause: float) -> tuple[list[Sample], Counter[str]]:
-    """Generation after generation of clients; each one's answers are held against the records when it has left."""
+    """Run one generation of clients after another, and compare the responses of each with the records."""
     samples: list[Sample] = []
-    hows: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     began = time.monotonic()
-    say(" ".join(f"{field.name:>10}" for field in fields(Sample)))
+    print_line(" ".join(f"{field.name:>10}" for field in fields(Sample)))
     while (left := minutes * 60 - (time.monotonic() - began)) > 0:
         with loading(hub.urls, hub.stack.key, clients=clients, pause=pause) as load:
             crowd(hub.urls, hub.stack.key, CROWD)
             _sample_until(time.monotonic() + min(GENERATION_SECONDS, left), samples, hub, load, began)
-        check(hub.stack, load, settled_within=SETTLED_SECONDS)
-        hows += load.hows()
-    return samples, hows
+        check_records(hub.stack, load, settled_within=SETTLED_SECONDS)
+        outcomes += load.outcome_counts()
+    return samples, outcomes
 
 
 def _sample_until(end: float, samples: list[Sample], hub: Hub, load: Load, began: float) -> None:
@@ -104,22 +104,22 @@ def _sample_until(end: float, samples: list[Sample], hub: Hub, load: Load, began
         before, then = load.count("result"), time.monotonic()
         time.sleep(min(SAMPLE_SECONDS, max(0.1, end - then)))
         now = time.monotonic()
-        samples.append(look(hub, (now - began) / 60, load.count("result") - before, now - then))
-        say(" ".join(f"{value:>10.1f}" for value in astuple(samples[-1])))
+        samples.append(take_sample(hub, (now - began) / 60, load.count("result") - before, now - then))
+        print_line(" ".join(f"{value:>10.1f}" for value in astuple(samples[-1])))
 
 
-def look(hub: Hub, minute: float, results: int, seconds: float) -> Sample:
-    """One sample of everything."""
-    everybody = [*hub.webs, *hub.workers]
-    inside = [json.loads(hub.call(web, "insides")["content"][0]["text"]) for web in range(len(hub.webs))]
+def take_sample(hub: Hub, minute: float, results: int, seconds: float) -> Sample:
+    """Take one sample."""
+    processes = [*hub.webs, *hub.workers]
+    insides = [json.loads(hub.call(web, "insides")["content"][0]["text"]) for web in range(len(hub.webs))]
     counts = [hub.stack.rows(f"SELECT count(*) FROM tools_app_{table}")[0][0] for table in TABLES]
     return Sample(
         minute,
-        *(sum(process.rss for process in family(running)) / MB for running in everybody),
-        fds=sum(process.fds for running in everybody for process in family(running)),
-        threads=sum(process.threads for running in everybody for process in family(running)),
-        tasks=sum(one["tasks"] for one in inside),
-        streams=sum(one["streams"] for one in inside),
+        *(sum(process.rss for process in family(running)) / MB for running in processes),
+        fds=sum(process.fds for running in processes for process in family(running)),
+        threads=sum(process.threads for running in processes for process in family(running)),
+        tasks=sum(counts_of_process["tasks"] for counts_of_process in insides),
+        streams=sum(counts_of_process["streams"] for counts_of_process in insides),
         sessions=counts[0],
         running=counts[1],
         answers=counts[2],
@@ -129,27 +129,29 @@ def look(hub: Hub, minute: float, results: int, seconds: float) -> Sample:
     )
 
 
-def verdict(samples: list[Sample], hows: Counter[str], left: Sample) -> int:
-    """Print what was found; 0 if nothing grew and nothing was left."""
+def verdict(samples: list[Sample], outcomes: Counter[str], left: Sample) -> int:
+    """Print the verdict, and return 0 if nothing grew and nothing was left."""
     warm = [sample for sample in samples if sample.minute > WARM_UP_MINUTES]
     grew = False
-    say("")
+    print_line("")
     for name, processes in PROCESSES.items() if len(warm) > 1 else ():
         sizes = [getattr(sample, name) for sample in warm]
         slope = statistics.linear_regression([sample.minute for sample in warm], sizes).slope * KB / processes
         grew |= slope > MAX_KB_A_MINUTE
-        say(f"{name:>10}: {slope:+6.1f} KB a minute and process, {sizes[0]:.1f} MB at first, {sizes[-1]:.1f} at last")
+        print_line(
+            f"{name:>10}: {slope:+6.1f} KB a minute and process, {sizes[0]:.1f} MB at first, {sizes[-1]:.1f} at last"
+        )
     still = {name: getattr(left, name) for name in ("streams", "sessions", "running", "inputs", "tasks", "fds")}
     leaks = left.streams or left.sessions or left.running or left.inputs
-    say(f"   answers: {dict(hows)}; every one was held against its record")
-    say(f"   at rest: {still}")
-    say(f"    judged: {len(warm)} samples, after {WARM_UP_MINUTES:g} minutes of warming up")
-    say(f"   verdict: {'it grows' if grew else 'it leaks' if leaks else 'flat'}")
+    print_line(f"   answers: {dict(outcomes)}; every one was held against its record")
+    print_line(f"   at rest: {still}")
+    print_line(f"    judged: {len(warm)} samples, after {WARM_UP_MINUTES:g} minutes of warming up")
+    print_line(f"   verdict: {'it grows' if grew else 'it leaks' if leaks else 'flat'}")
     return int(bool(grew or leaks))
 
 
-def say(line: str) -> None:
-    """Print a line at once."""
+def print_line(line: str) -> None:
+    """Print a line, unbuffered."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

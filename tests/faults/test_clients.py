@@ -1,4 +1,4 @@
-"""Clients without manners under load: they hold up nobody, and nothing of them stays."""
+"""Clients that vanish, under load: they delay nobody, and no resource of theirs remains."""
 
 import json
 import socket
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.faults.hub import Hub
-from tests.faults.ledger import check
+from tests.faults.ledger import check_records
 from tests.faults.load import loading, modern_call
 from tests.faults.processes import family
 from tests.faults.vanish import NAME, crowd
@@ -34,15 +34,15 @@ SIZE, TIMES = 80_000, 1_200
 def test_a_client_that_reads_a_byte_a_second_holds_up_nobody_and_costs_little(hub: Hub, web: int) -> None:
     word = uuid.uuid4().hex
     before = family(hub.webs[web])[0].rss
-    with loading(hub.urls, hub.stack.key, bound=ANSWERED_SECONDS) as load, pouring(hub, web, word) as slow:
+    with loading(hub.urls, hub.stack.key, request_timeout=ANSWERED_SECONDS) as load, pouring(hub, web, word) as slow:
         end = time.monotonic() + SLOW_SECONDS
         while time.monotonic() < end:
             slow.recv(1)
             time.sleep(1)
-        load.goes_on()
+        load.wait_for_results()
         grown = family(hub.webs[web])[0].rss - before
-    check(hub.stack, load, settled_within=SETTLED_SECONDS)
-    assert load.but("result") == []
+    check_records(hub.stack, load, settled_within=SETTLED_SECONDS)
+    assert load.except_outcomes("result") == []
     assert grown < MAX_BYTES
     assert eventually(lambda: hub.stack.rows(OUTCOME, f"%{word}%")) in ([("ok",)], [("cancelled",)])
 
@@ -55,7 +55,7 @@ OUTCOME = """
 
 @contextmanager
 def pouring(hub: Hub, web: int, word: str) -> Iterator[socket.socket]:
-    """A connection on which much more is said than fits into the buffers of the system."""
+    """A connection on which the hub sends more than fits into the buffers of the system."""
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect(("127.0.0.1", int(hub.webs[web].url.rpartition(":")[2])))
@@ -65,20 +65,20 @@ def pouring(hub: Hub, web: int, word: str) -> Iterator[socket.socket]:
 
 
 def test_two_thousand_clients_that_vanish_leave_nothing_behind(hub: Hub) -> None:
-    before = [holdings(hub, web) for web in range(2)]
-    with loading(hub.urls, hub.stack.key, clients=8, bound=ANSWERED_SECONDS) as load:
-        load.goes_on()
+    before = [resources_of(hub, web) for web in range(2)]
+    with loading(hub.urls, hub.stack.key, clients=8, request_timeout=ANSWERED_SECONDS) as load:
+        load.wait_for_results()
         crowd(hub.urls, hub.stack.key, CROWD)
-        load.goes_on()
-    check(hub.stack, load, settled_within=SETTLED_SECONDS)
-    assert load.but("result") == []
+        load.wait_for_results()
+    check_records(hub.stack, load, settled_within=SETTLED_SECONDS)
+    assert load.except_outcomes("result") == []
     for web in range(2):
-        eventually(lambda web=web: is_back(before[web], holdings(hub, web)), FORGOTTEN_SECONDS)
+        eventually(lambda web=web: is_back(before[web], resources_of(hub, web)), FORGOTTEN_SECONDS)
 
 
 def test_sessions_end_with_their_clients_or_when_nobody_has_used_them_for_long(hub: Hub) -> None:
     with loading(hub.urls, hub.stack.key, clients=8) as load:
-        load.goes_on()
+        load.wait_for_results()
         assert len(open_sessions(hub, load.name)) == 4
     assert open_sessions(hub, load.name) == []
     crowd(hub.urls, hub.stack.key, 32)
@@ -92,8 +92,8 @@ def open_sessions(hub: Hub, client: str) -> list[tuple[object, ...]]:
     return hub.stack.rows("SELECT id FROM tools_app_session WHERE client_name = %s AND ended_at IS NULL", client)
 
 
-def holdings(hub: Hub, web: int) -> dict[str, int]:
-    """What a web process holds: open files, tasks, streams, calls."""
+def resources_of(hub: Hub, web: int) -> dict[str, int]:
+    """The resources of a web process: open files, tasks, streams, calls."""
     inside: dict[str, int] = json.loads(hub.call(web, "insides")["content"][0]["text"])
     return inside | {"fds": family(hub.webs[web])[0].fds}
 

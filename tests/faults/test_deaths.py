@@ -1,4 +1,4 @@
-"""Processes die or hang under load: each answer that a client received has its record, and every call has an end."""
+"""Processes die or hang under load: each response that a client received has its record, and every call ends."""
 
 import os
 import signal
@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.faults.hub import PROCESS_TIMEOUT, Hub
-from tests.faults.ledger import check
+from tests.faults.ledger import check_records
 from tests.faults.load import Load, loading
 from tests.faults.processes import family
 from tests.services.stack import Running, eventually
 
-# A call of a process that died is settled when its heart stood still for MCPHUB_PROCESS_TIMEOUT, which is looked at
-# each second. A call that was only handed to the dead process is handed out anew after the same time.
+# A call of a process that died is settled after MCPHUB_PROCESS_TIMEOUT without a heartbeat, which is checked each
+# second. A call that the dead process had only reserved is queued again after the same time.
 SETTLED_SECONDS = PROCESS_TIMEOUT + 7.0
 ANSWERED_SECONDS = SETTLED_SECONDS + 10.0
 RUNNER = """
@@ -29,71 +29,71 @@ CONCURRENCY = 2
 
 @contextmanager
 def loaded(hub: Hub) -> Iterator[Load]:
-    """Load before the block, in it and after it, and at last all of it held against the records."""
-    with loading(hub.urls, hub.stack.key, bound=ANSWERED_SECONDS) as load:
-        load.goes_on()
+    """Run a load before, during and after the block, and then compare all responses with the records."""
+    with loading(hub.urls, hub.stack.key, request_timeout=ANSWERED_SECONDS) as load:
+        load.wait_for_results()
         yield load
-        load.goes_on()
-    check(hub.stack, load, settled_within=SETTLED_SECONDS)
+        load.wait_for_results()
+    check_records(hub.stack, load, settled_within=SETTLED_SECONDS)
 
 
 @contextmanager
 def long_call(hub: Hub) -> Iterator[tuple[int, Running, Future[Any]]]:
-    """A call beside the load: the process that runs it, the worker that this one belongs to, and its result."""
+    """A call in addition to the load: the process that runs it, the worker of that process, and the result."""
     word = uuid.uuid4().hex
     with ThreadPoolExecutor(1) as thread:
-        told = thread.submit(hub.call, 0, "toil", word=word, n=300, pause=0.1)
+        result_future = thread.submit(hub.call, 0, "toil", word=word, n=300, pause=0.1)
         ((pid,),) = eventually(lambda: hub.stack.rows(RUNNER, f"%{word}%"))
         (worker,) = [one for one in hub.workers if pid in {process.pid for process in family(one)}]
-        yield pid, worker, told
+        yield pid, worker, result_future
 
 
-def assert_lost(told: Future[Any]) -> None:
-    """The call is answered in time, as one that was lost."""
-    result = told.result(SETTLED_SECONDS)
+def assert_lost(result_future: Future[Any]) -> None:
+    """The call gets the error of a lost call in time."""
+    result = result_future.result(SETTLED_SECONDS)
     assert result["isError"] is True
     assert "was lost" in result["content"][0]["text"]
 
 
 def lost(load: Load) -> list[str]:
-    """What the clients of lost calls were told."""
-    return [asked.detail for asked in load.asked if asked.how == "tool_error"]
+    """The errors of lost calls."""
+    return [attempt.detail for attempt in load.attempts if attempt.outcome == "tool_error"]
 
 
 def test_a_web_process_that_is_killed_takes_no_answer_with_it_and_the_other_one_goes_on(hub: Hub) -> None:
     with loaded(hub) as load:
         hub.webs[1].kill()
-        load.goes_on()
+        load.wait_for_results()
         hub.start_web(1)
-    assert load.but("result", "broken") == []
-    assert {asked.url for asked in load.asked if asked.how == "broken"} == {hub.webs[1].url}
+    assert load.except_outcomes("result", "broken") == []
+    assert {attempt.url for attempt in load.attempts if attempt.outcome == "broken"} == {hub.webs[1].url}
 
 
 def test_a_killed_process_of_a_worker_loses_the_call_that_it_ran_and_its_client_is_told(hub: Hub) -> None:
-    with loaded(hub) as load, long_call(hub) as (pid, _, told):
+    with loaded(hub) as load, long_call(hub) as (pid, _, result_future):
         os.kill(pid, signal.SIGKILL)
-        assert_lost(told)
-    assert load.but("result") == []
+        assert_lost(result_future)
+    assert load.except_outcomes("result") == []
 
 
 def test_a_killed_worker_loses_the_calls_that_it_ran_and_the_other_one_takes_those_that_it_held(hub: Hub) -> None:
-    with loaded(hub) as load, long_call(hub) as (_, worker, told):
+    with loaded(hub) as load, long_call(hub) as (_, worker, result_future):
         worker.kill()
-        assert_lost(told)
-        load.goes_on()
+        assert_lost(result_future)
+        load.wait_for_results()
         hub.workers[hub.workers.index(worker)] = hub.stack.worker()
-    assert load.but("result", "tool_error") == []
+    assert load.except_outcomes("result", "tool_error") == []
     assert len(lost(load)) < CONCURRENCY
     assert all("was lost" in text for text in lost(load))
 
 
 def test_a_worker_that_hangs_is_taken_for_dead_and_changes_nothing_when_it_wakes_up(hub: Hub) -> None:
-    with loaded(hub) as load, long_call(hub) as (_, worker, told):
-        with standing_still(worker):
-            assert_lost(told)
-            load.goes_on()
-        load.goes_on()
-    assert load.but("result", "tool_error") == []
+    with loaded(hub) as load, long_call(hub) as (_, worker, result_future):
+        with frozen(worker):
+            assert_lost(result_future)
+            load.wait_for_results()
+        load.wait_for_results()
+    assert load.except_outcomes("result", "tool_error") == []
     assert len(lost(load)) < CONCURRENCY
     assert all("was lost" in text for text in lost(load))
 
@@ -101,18 +101,18 @@ def test_a_worker_that_hangs_is_taken_for_dead_and_changes_nothing_when_it_wakes
 def test_tools_that_never_return_are_given_up_and_others_go_on(hub: Hub) -> None:
     """Their timeout is 2 seconds; the sweeper comes 5 seconds after it for a tool that cannot be interrupted."""
     with loaded(hub) as load:
-        began = time.monotonic()
-        told = [hub.call(web, tool, word="x") for web, tool in ((0, "wait_for_ever"), (1, "hang"), (0, "hang"))]
-        assert time.monotonic() - began < 3 * 2 + 2 * 7
-    assert [result["isError"] for result in told] == [True] * 3
-    assert load.but("result") == []
+        started_at = time.monotonic()
+        results = [hub.call(web, tool, word="x") for web, tool in ((0, "wait_for_ever"), (1, "hang"), (0, "hang"))]
+        assert time.monotonic() - started_at < 3 * 2 + 2 * 7
+    assert [result["isError"] for result in results] == [True] * 3
+    assert load.except_outcomes("result") == []
     outcomes = "SELECT outcome FROM tools_app_call WHERE tool_name IN ('hang', 'wait_for_ever')"
     assert hub.stack.rows(outcomes) == [("timeout",)] * 3
 
 
 @contextmanager
-def standing_still(running: Running) -> Iterator[None]:
-    """A process and its children do nothing for as long as the block lasts."""
+def frozen(running: Running) -> Iterator[None]:
+    """Stop a process and its children during the block."""
     os.killpg(running.process.pid, signal.SIGSTOP)
     try:
         yield

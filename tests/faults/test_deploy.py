@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from tests.faults.hub import Hub
-from tests.faults.ledger import check
+from tests.faults.ledger import check_records
 from tests.faults.load import loading
 from tests.services.stack import THREADS, eventually
 
@@ -24,15 +24,17 @@ CONNECT_ANEW = 3
 def test_a_rolling_restart_fails_no_call_and_loses_no_session(hub: Hub, server: str) -> None:
     supervised = hub.stack.web(server, processes=2)
     new = hub.stack.worker(*THREADS)
-    with loading([f"{supervised.url}/mcp"], hub.stack.key, bound=ANSWERED_SECONDS, retries=CONNECT_ANEW) as load:
-        load.goes_on()
+    with loading(
+        [f"{supervised.url}/mcp"], hub.stack.key, request_timeout=ANSWERED_SECONDS, retries=CONNECT_ANEW
+    ) as load:
+        load.wait_for_results()
         supervised.signal(signal.SIGHUP)
         eventually(lambda: ROLLED in supervised.output(), ROLLED_SECONDS)
-        load.goes_on()
+        load.wait_for_results()
         assert hub.workers[0].terminate() == 0
         hub.workers[0] = new
-        load.goes_on()
-    check(hub.stack, load, settled_within=SETTLED_SECONDS)
-    assert load.but("result") == []
-    assert load.opened == len(load.clients) // 2, "a session was lost"
+        load.wait_for_results()
+    check_records(hub.stack, load, settled_within=SETTLED_SECONDS)
+    assert load.except_outcomes("result") == []
+    assert load.session_count == len(load.clients) // 2, "a session was lost"
     assert supervised.terminate() == 0

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.faults.embedded import Embedded, embedded
-from tests.faults.ledger import check
+from tests.faults.ledger import check_records
 from tests.faults.load import loading
 from tests.services.stack import eventually
 
@@ -44,7 +44,7 @@ def may_mount() -> bool:
 
 @contextmanager
 def filled(hub: Embedded) -> Iterator[None]:
-    """The disk is full: not a byte is left."""
+    """Fill the disk to the last byte."""
     ballast = hub.data / "ballast"
     with ballast.open("wb", buffering=0) as file:
         for size in (2**20, 2**12, 1):
@@ -100,18 +100,20 @@ def test_a_full_disk_has_calls_refused_until_there_is_space_again(
     data: Path, full: Callable[[Embedded], Iterator[None]]
 ) -> None:
     with embedded(data) as hub:
-        with loading([hub.url], hub.key, clients=8, bound=ANSWERED_SECONDS) as load:
-            load.goes_on()
+        with loading([hub.url], hub.key, clients=8, request_timeout=ANSWERED_SECONDS) as load:
+            load.wait_for_results()
             with full(hub):
                 began = time.monotonic()
                 eventually(lambda: readiness_of(hub) == (503, "unavailable"), REFUSED_SECONDS)
                 time.sleep(FULL_SECONDS)
                 ended = time.monotonic()
-            load.goes_on()
+            load.wait_for_results()
             assert eventually(lambda: readiness_of(hub) == (200, "ok"), REFUSED_SECONDS)
-        check(hub, load, settled_within=SETTLED_SECONDS)
+        check_records(hub, load, settled_within=SETTLED_SECONDS)
         assert hub.process.poll() is None
-    meanwhile = [one for one in load.asked if one.began > began + 1 and 0 < one.ended < ended]
-    assert {asked.how for asked in meanwhile} == {"refused"}
-    assert max(asked.seconds for asked in meanwhile) < REFUSED_SECONDS
-    assert load.but("result", "refused", "tool_error", "no session") == []
+    meanwhile = [
+        attempt for attempt in load.attempts if attempt.started_at > began + 1 and 0 < attempt.ended_at < ended
+    ]
+    assert {attempt.outcome for attempt in meanwhile} == {"refused"}
+    assert max(attempt.seconds for attempt in meanwhile) < REFUSED_SECONDS
+    assert load.except_outcomes("result", "refused", "tool_error", "no session") == []

@@ -1,16 +1,16 @@
-"""PostgreSQL and Redis go away and come back under load: nothing is answered unrecorded, nothing needs a restart."""
+"""PostgreSQL and Redis go away and come back under load: every response is recorded, and nothing needs a restart."""
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.faults.hub import PROCESS_TIMEOUT, Hub
-from tests.faults.ledger import check
-from tests.faults.load import Asked, Load, loading
+from tests.faults.ledger import check_records
+from tests.faults.load import CallAttempt, Load, loading
 from tests.services.stack import eventually
 
-# A store that is away is noticed at once, one that hangs in about six seconds. A call that a worker runs goes on, and
-# is answered when the database is back.
+# The hub notices at once that a store is away, and within about six seconds that it hangs. A call in a worker
+# continues, and its result is sent when the database is back.
 REFUSED_SECONDS = 3.0
 HANGS_SECONDS = 8.0
 AWAY_SECONDS = 10.0
@@ -21,17 +21,17 @@ ANSWERED_SECONDS = FROZEN_SECONDS + SETTLED_SECONDS
 
 @contextmanager
 def loaded(hub: Hub) -> Iterator[Load]:
-    """Load before the block, in it and after it, and at last all of it held against the records."""
-    with loading(hub.urls, hub.stack.key, bound=ANSWERED_SECONDS) as load:
-        load.goes_on()
+    """Run a load before, during and after the block, and then compare all responses with the records."""
+    with loading(hub.urls, hub.stack.key, request_timeout=ANSWERED_SECONDS) as load:
+        load.wait_for_results()
         yield load
-        load.goes_on(40)
-    check(hub.stack, load, settled_within=SETTLED_SECONDS)
+        load.wait_for_results(40)
+    check_records(hub.stack, load, settled_within=SETTLED_SECONDS)
 
 
-def between(load: Load, began: float, ended: float) -> list[Asked]:
-    """The calls that were made and answered while a store was away, but for a second at either end."""
-    return [asked for asked in load.asked if asked.began > began + 1 and 0 < asked.ended < ended - 1]
+def between(load: Load, began: float, ended: float) -> list[CallAttempt]:
+    """The calls that started and ended while a store was away, except for a second at either end."""
+    return [attempt for attempt in load.attempts if attempt.started_at > began + 1 and 0 < attempt.ended_at < ended - 1]
 
 
 def test_a_stopped_postgresql_has_calls_refused_and_nothing_has_to_be_restarted(hub: Hub) -> None:
@@ -42,9 +42,9 @@ def test_a_stopped_postgresql_has_calls_refused_and_nothing_has_to_be_restarted(
         ended = time.monotonic()
         hub.postgres.start()
     meanwhile = between(load, began, ended)
-    assert {asked.how for asked in meanwhile} == {"refused"}
-    assert max(asked.seconds for asked in meanwhile) < REFUSED_SECONDS
-    assert load.but("result", "refused", "tool_error", "no session") == []
+    assert {attempt.outcome for attempt in meanwhile} == {"refused"}
+    assert max(attempt.seconds for attempt in meanwhile) < REFUSED_SECONDS
+    assert load.except_outcomes("result", "refused", "tool_error", "no session") == []
     processes_are_the_same(hub)
 
 
@@ -57,9 +57,9 @@ def test_a_postgresql_that_hangs_has_calls_refused_in_time(hub: Hub) -> None:
         finally:
             ended = time.monotonic()
             hub.postgres.thaw()
-    inline = [asked for asked in between(load, began, ended) if asked.tool in {"quick", "change"}]
-    assert {asked.how for asked in inline} == {"refused"}
-    assert max(asked.seconds for asked in inline) < HANGS_SECONDS
+    inline = [attempt for attempt in between(load, began, ended) if attempt.tool in {"quick", "change"}]
+    assert {attempt.outcome for attempt in inline} == {"refused"}
+    assert max(attempt.seconds for attempt in inline) < HANGS_SECONDS
     processes_are_the_same(hub)
 
 
@@ -69,15 +69,15 @@ def test_a_redis_that_comes_back_empty_loses_no_call_and_every_stream_finishes(h
         hub.redis.restart(away_seconds=4)
         listening = eventually(lambda: hub.redis.client.pubsub_numsub(*hub.redis.client.pubsub_channels()))
         assert listening
-    in_the_web = [asked for asked in load.asked if asked.tool != "toil" and asked.began > began]
-    assert {asked.how for asked in in_the_web} == {"result"}
-    refused = [asked for asked in load.asked if asked.how == "refused"]
-    assert {asked.tool for asked in refused} <= {"toil"}
-    assert all(asked.seconds < HANGS_SECONDS for asked in refused)
-    assert load.but("result", "refused") == []
+    in_the_web = [attempt for attempt in load.attempts if attempt.tool != "toil" and attempt.started_at > began]
+    assert {attempt.outcome for attempt in in_the_web} == {"result"}
+    refused = [attempt for attempt in load.attempts if attempt.outcome == "refused"]
+    assert {attempt.tool for attempt in refused} <= {"toil"}
+    assert all(attempt.seconds < HANGS_SECONDS for attempt in refused)
+    assert load.except_outcomes("result", "refused") == []
     processes_are_the_same(hub)
 
 
 def processes_are_the_same(hub: Hub) -> None:
-    """Nobody ended, and nobody was started."""
+    """No process ended."""
     assert [running.process.poll() for running in (*hub.webs, *hub.workers)] == [None] * 4

@@ -1,4 +1,4 @@
-"""Clients without manners: they stop in the middle of a request, never read, or leave with the stream half heard."""
+"""Clients that vanish: they stop in the middle of a request, never read, or leave in the middle of a stream."""
 
 import asyncio
 import json
@@ -13,11 +13,11 @@ from tests.faults.wire import request
 AT_ONCE = 100
 HOST = "127.0.0.1"
 NAME = "vanishing"
-LINGER_NOT = struct.pack("ii", 1, 0)  # closing sends a reset in place of a farewell
+NO_LINGER = struct.pack("ii", 1, 0)  # closing sends RST instead of FIN
 
 
 def crowd(urls: list[str], key: str, count: int) -> None:
-    """Let `count` clients come and vanish, in each way in turn, some of them at once."""
+    """Let `count` clients connect and vanish, with each kind of request in turn, some of them at the same time."""
     asyncio.run(_crowd(urls, key, count))
 
 
@@ -37,8 +37,8 @@ async def _one(url: str, key: str, number: int) -> None:
     parts = urlsplit(url)
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     try:
-        whole = WAYS[number // 2 % len(WAYS)](parts.path, key)
-        writer.write(whole)
+        request_bytes = REQUESTS[number // 2 % len(REQUESTS)](parts.path, key)
+        writer.write(request_bytes)
         await writer.drain()
         if number % 3:  # some do not even wait for the first byte
             async with asyncio.timeout(5):
@@ -47,7 +47,7 @@ async def _one(url: str, key: str, number: int) -> None:
         pass
     finally:
         if number % 4 < 2:
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
         writer.transport.abort() if number % 4 < 2 else writer.close()
 
 
@@ -86,4 +86,4 @@ def _initialize(path: str, key: str) -> bytes:
     return request("POST", path, HOST, {"Authorization": f"Bearer {key}"}, json.dumps(body).encode())
 
 
-WAYS = (_half, _quick, _steps, _listen, _initialize, _toil, _listen, _quick)
+REQUESTS = (_half, _quick, _steps, _listen, _initialize, _toil, _listen, _quick)

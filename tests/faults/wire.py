@@ -1,4 +1,4 @@
-"""HTTP/1.1 on one kept connection, no cleverer than needed: what is broken off is told from what was answered."""
+"""A minimal HTTP/1.1 client on one persistent connection. It tells broken connections from responses."""
 
 import asyncio
 import json
@@ -13,29 +13,29 @@ LARGEST = 2**22
 NO_CONTENT = 204
 
 
-class Broken(Exception):
-    """The connection ended before the answer was whole.
+class ConnectionBroken(Exception):
+    """The connection ended before the response was complete.
 
-    `untouched`: it was closed before a byte of the answer came, on a connection that had been kept from an earlier
-    request, or it could not be made at all: HTTP clients connect anew then.
+    `may_reconnect`: no byte of the response came, and the connection was reused or could not be made at all. HTTP
+    clients reconnect then.
     """
 
-    def __init__(self, why: str, *, untouched: bool) -> None:
-        super().__init__(why)
-        self.untouched = untouched
+    def __init__(self, reason: str, *, may_reconnect: bool) -> None:
+        super().__init__(reason)
+        self.may_reconnect = may_reconnect
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole answer."""
+    """A complete response."""
 
     status: int
     headers: Mapping[str, str]
     messages: list[Message] = field(default_factory=list)
 
 
-class Wire:
-    """A client's connection to one web process, made when it is needed."""
+class HttpConnection:
+    """A client's connection to one web process, opened when it is needed."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -43,34 +43,36 @@ class Wire:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(
-        self, body: Any, headers: Mapping[str, str], heard: Callable[[Message], None] = lambda _: None
+        self, body: Any, headers: Mapping[str, str], on_message: Callable[[Message], None] = lambda _: None
     ) -> Answer:
-        """Send a message and read the whole answer; `heard` gets each message as it comes. Raises Broken."""
-        return await self.send("POST", headers, json.dumps(body).encode(), heard)
+        """Send a message and read the response. `on_message` gets each event. Raises ConnectionBroken."""
+        return await self.send("POST", headers, json.dumps(body).encode(), on_message)
 
     async def send(
         self,
         verb: str,
         headers: Mapping[str, str],
         body: bytes = b"",
-        heard: Callable[[Message], None] = lambda _: None,
+        on_message: Callable[[Message], None] = lambda _: None,
     ) -> Answer:
         """The same for any verb."""
-        kept = self._streams is not None and not self._streams[0].at_eof()
-        if not kept:
+        is_reused = self._streams is not None and not self._streams[0].at_eof()
+        if not is_reused:
             self.close()
-        answered = False
+        has_head = False
         try:
             reader, writer = self._streams or await self._connect()
             writer.write(request(verb, self.path, self.host, headers, body))
             await writer.drain()
             status, fields = await head(reader)
-            answered = True
-            messages = [message async for message in _messages(reader, fields, heard)]
+            has_head = True
+            messages = [message async for message in _messages(reader, fields, on_message)]
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as problem:
             connected = self._streams is not None
             self.close()
-            raise Broken(repr(problem), untouched=not answered and (kept or not connected)) from problem
+            raise ConnectionBroken(
+                repr(problem), may_reconnect=not has_head and (is_reused or not connected)
+            ) from problem
         except BaseException:
             self.close()
             raise
@@ -90,21 +92,21 @@ class Wire:
 
 
 def request(verb: str, path: str, host: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
-    """A request as it goes over the wire."""
+    """The bytes of a request."""
     fields = {"Host": host, "Accept": BOTH, "Content-Type": "application/json", **headers}
     lines = [f"{verb} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
     return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body
 
 
 async def head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
-    """The status of an answer and its headers, by lower-case names."""
+    """The status of a response and its headers, by lower-case names."""
     lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     fields = dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
     return int(lines[0].split(" ")[1]), {name.lower(): value for name, value in fields.items()}
 
 
 async def _messages(
-    reader: asyncio.StreamReader, fields: Mapping[str, str], heard: Callable[[Message], None]
+    reader: asyncio.StreamReader, fields: Mapping[str, str], on_message: Callable[[Message], None]
 ) -> AsyncIterator[Message]:
     streamed = fields.get("content-type", "").startswith("text/event-stream")
     rest = b""
@@ -115,7 +117,7 @@ async def _messages(
             for line in event.split(b"\n"):
                 if line.startswith(b"data: {"):
                     message = json.loads(line[6:])
-                    heard(message)
+                    on_message(message)
                     yield message
     if rest and not streamed and fields.get("content-type", "").startswith("application/json"):
         yield json.loads(rest)

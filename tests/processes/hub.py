@@ -1,4 +1,4 @@
-"""`manage.py` as people run it: a process of its own, with a data directory of its own."""
+"""`manage.py` in processes of its own, with its own data directory."""
 
 import json
 import os
@@ -52,7 +52,7 @@ class Up:
         return self._process.poll() is None
 
     def wait(self) -> tuple[int, str]:
-        """Wait for the end: the exit code and what stood on stderr."""
+        """Wait for the end, and return the exit code and stderr."""
         code = self._process.wait(WAIT_SECONDS)
         self._reader.join(WAIT_SECONDS)
         with self._process:
@@ -74,15 +74,15 @@ class Up:
                 output += self._lines.get(timeout=WAIT_SECONDS)
             except Empty:
                 self._process.kill()
-                pytest.fail(f"up did not start; it said {output!r} and {self.wait()}")
+                pytest.fail(f"up did not start; its output is {output!r}, then {self.wait()}")
         return output
 
 
 def environment_of(data: Path) -> dict[str, str]:
     """The variables of this process without those of the hub, so that nothing of the machine leaks in."""
-    foreign = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL", "DJANGO_SETTINGS_MODULE")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    return clean | {"MCPHUB_DATA_DIR": str(data)}
+    hub_variables = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL", "DJANGO_SETTINGS_MODULE")
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(hub_variables)}
+    return variables | {"MCPHUB_DATA_DIR": str(data)}
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ print(json.dumps(ends))
 def run_each(
     commands: list[list[str]], environment: dict[str, str], files: tuple[int, ...] = ()
 ) -> list[tuple[int, str, str]]:
-    """Run commands of `manage.py` to their ends: the exit code of each, and what it said on its two outputs.
+    """Run commands of `manage.py` to their ends, and return the exit code, stdout and stderr of each.
 
     They have one environment, and inherit `files`, by their descriptors.
     """

@@ -1,4 +1,4 @@
-"""Commands in processes of their own: what a script sees of them."""
+"""Commands in processes of their own: exit codes and output, as scripts see them."""
 
 import subprocess
 from collections.abc import Callable
@@ -25,9 +25,9 @@ def test_the_exit_code_of_verify_audit_tells_a_script(manage: Manage, tmp_path: 
     forged = {"writer": uuid4(), "chain_position": 1, "chain_hash": b"x" * 32}
     Call.objects.create(finished_at=an_hour_ago, duration_us=1, outcome="ok", **forged)
     copy_database(database)
-    told = manage("verify_audit")
-    assert (told.returncode, "CHANGED" in told.stdout) == (1, True)
-    assert "Verification of the audit log failed." in told.stderr
+    result = manage("verify_audit")
+    assert (result.returncode, "CHANGED" in result.stdout) == (1, True)
+    assert "Verification of the audit log failed." in result.stderr
 
 
 def test_the_doctor_runs_before_anything_is_prepared_and_prints_no_secret(manage: Manage) -> None:

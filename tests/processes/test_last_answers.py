@@ -1,4 +1,4 @@
-"""How connections end when `manage.py up` is told to stop: no request that was sent goes without an answer."""
+"""Connections when `manage.py up` stops: every request that was sent gets a response."""
 
 import contextlib
 import http.client
@@ -22,7 +22,7 @@ WAIT_SECONDS = 30.0
 CALL_STEPS = 50  # of 100 ms each: longer than a busy machine takes from their start to the signal
 
 
-class Kept:
+class KeptConnection:
     """A connection that is kept open, and the call of a tool on it."""
 
     def __init__(self, url: str) -> None:
@@ -47,7 +47,7 @@ class Kept:
         return self.connection.getresponse()
 
     def called(self) -> tuple[int, str | None]:
-        """The status of the answer, and what it says of the connection."""
+        """The status of the response, and its Connection header."""
         answer = self.answer()
         answer.read()
         return answer.status, answer.headers["Connection"]
@@ -58,7 +58,7 @@ class Kept:
 
 
 def wait_until_refused(url: str) -> None:
-    """Return as soon as nothing listens: from then on there is a second in which standing connections may ask."""
+    """Return when nothing listens. From then on, open connections may send requests for one second."""
     address = urlsplit(url)
     with contextlib.suppress(ConnectionRefusedError, ConnectionResetError):
         while True:
@@ -67,28 +67,28 @@ def wait_until_refused(url: str) -> None:
 
 @dataclass
 class Stopped:
-    """What clients had sent to a hub when it was told to stop, and what they sent right after that."""
+    """Requests sent to a hub before it was stopped, and right after that."""
 
     ended: tuple[int, str]
     """The exit code, and what stood on stderr."""
     changes: list[Any]
-    """What a stream said that waited for changes, from the signal on."""
+    """The messages of a stream of changes after the signal."""
     asked_again: tuple[int, str | None]
     asked_first: tuple[int, str | None]
     has_read_the_end: bool
-    used: Kept
-    unused: Kept
+    used: KeptConnection
+    unused: KeptConnection
     running: http.client.HTTPResponse
-    streaming: Kept
+    streaming: KeptConnection
     streamed: http.client.HTTPResponse
     pages: list[http.client.HTTPResponse]
     half_sent: http.client.HTTPResponse
-    without_end: Kept
+    without_end: KeptConnection
 
 
 @pytest.fixture(scope="module")
 def stopped(server: str, migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stopped]:
-    """One hub that is stopped while all of this goes on: to start one for each test would take a minute."""
+    """One hub that is stopped during all of these requests: starting one for each test would take a minute."""
     data = tmp_path_factory.mktemp("stopped") / "data"
     data.mkdir(mode=0o700)
     shutil.copy(migrated, data)
@@ -99,8 +99,8 @@ def stopped(server: str, migrated: Path, tmp_path_factory: pytest.TempPathFactor
 
 
 def stop_while_in_use(hub: Up, data: Path, stack: contextlib.ExitStack) -> Stopped:
-    def connect() -> Kept:
-        kept = Kept(hub.url)
+    def connect() -> KeptConnection:
+        kept = KeptConnection(hub.url)
         stack.callback(kept.connection.close)
         return kept
 

@@ -1,4 +1,4 @@
-"""What a process of the hub loads, and that it does so without a warning."""
+"""The modules that a process of the hub loads, without warnings."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""`manage.py mcp_stdio`: a process on whose standard streams messages travel, and nothing else (stdio)."""
+"""`manage.py mcp_stdio`: messages, and nothing else, on the standard streams of a process (stdio)."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from django.core.management import CommandError
 from tests.processes.hub import ROOT, WAIT_SECONDS
 from tests.processes.noisy import LINES
 from tests.processes.test_up import rows
-from tests.wire.channels import Message, Talk
+from tests.wire.channels import ChannelClient, Message
 from tests.wire.client import ALL_VERSIONS, HANDSHAKES, MODERN, rpc
 from tools_app.management.commands import mcp_stdio
 from tools_app.models import Tenant
@@ -33,7 +33,7 @@ SHORT_LIVED = "short" * 8
 # What runs there would take ten times as long.
 SOON_SECONDS = 30.0
 NOISE = "NOISE"
-TOLD = {"progressToken": "t"}
+WITH_PROGRESS = {"progressToken": "t"}
 SEED = f"""
 from tools_app.access import keys
 from tools_app.catalog import authoring
@@ -46,20 +46,20 @@ Tenant.objects.create(slug="off", name="Off", is_active=False)
 """
 
 
-class StdioTalk(Talk):
-    """A process, and what stands on its streams. Each line has to be a message."""
+class StdioClient(ChannelClient):
+    """A process and the messages on its streams. Each line must be a message."""
 
     def __init__(self, arguments: list[str], environment: dict[str, str], errors: Path, source: Any = None) -> None:
         super().__init__()
         self.errors = errors
-        with errors.open("wb") as said:
+        with errors.open("wb") as error_file:
             self.process = subprocess.Popen(
                 [sys.executable, "manage.py", "mcp_stdio", *arguments],
                 cwd=ROOT,
                 env=environment,
                 stdin=source or subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=said,
+                stderr=error_file,
             )
         self._lines: Queue[bytes | None] = Queue()
         threading.Thread(target=self._read, daemon=True).start()
@@ -77,7 +77,7 @@ class StdioTalk(Talk):
         try:
             line = self._lines.get(timeout=WAIT_SECONDS)
         except Empty:
-            pytest.fail(f"nothing was said; on the standard error: {self.stderr_text()}")
+            pytest.fail(f"no message; on the standard error: {self.stderr_text()}")
         assert line is not None, f"the process ended; on the standard error: {self.stderr_text()}"
         return message_in(line)
 
@@ -86,15 +86,15 @@ class StdioTalk(Talk):
         self.process.stdin.close()
 
     def read_to_end(self) -> list[Message]:
-        """Wait for the end: what was still said."""
-        said = []
+        """Wait for the end, and return the messages that came until then."""
+        messages = []
         while (line := self._lines.get(timeout=WAIT_SECONDS)) is not None:
-            said.append(message_in(line))
+            messages.append(message_in(line))
         self.process.wait(WAIT_SECONDS)
-        return said
+        return messages
 
     def stderr_text(self) -> str:
-        """What stands on the standard error."""
+        """The text of the standard error."""
         return self.errors.read_text(errors="replace")
 
     def kill(self) -> None:
@@ -106,7 +106,7 @@ class StdioTalk(Talk):
 
 
 def message_in(line: bytes) -> Message:
-    """The message of a line, which is one, whole, and nothing else."""
+    """The message of a line, which must contain exactly one."""
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     assert b"\r" not in line
@@ -118,12 +118,12 @@ def message_in(line: bytes) -> Message:
 @pytest.fixture(scope="module")
 def settings_of(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a hub with a database of the module's own."""
-    foreign = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL", "DJANGO_SETTINGS_MODULE")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    hub_variables = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL", "DJANGO_SETTINGS_MODULE")
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(hub_variables)}
     data = tmp_path_factory.mktemp("stdio")
     shutil.copy(migrated, data)
     environment = {
-        **clean,
+        **variables,
         "MCPHUB_DATA_DIR": str(data),
         "MCPHUB_APPS": "tests.processes.noisy",
         "MCPHUB_DRAIN_TIMEOUT": "1",
@@ -134,23 +134,23 @@ def settings_of(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 @pytest.fixture
-def start(settings_of: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., StdioTalk]]:
+def start(settings_of: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., StdioClient]]:
     """Start processes that end with the test: `start("--tenant", "demo", MCPHUB_LOG_LEVEL="DEBUG")`."""
-    started: list[StdioTalk] = []
+    started: list[StdioClient] = []
 
-    def run(*arguments: str, source: Any = None, **variables: str) -> StdioTalk:
+    def run(*arguments: str, source: Any = None, **variables: str) -> StdioClient:
         errors = tmp_path / f"{len(started)}.err"
-        started.append(StdioTalk(list(arguments), settings_of | variables, errors, source))
+        started.append(StdioClient(list(arguments), settings_of | variables, errors, source))
         return started[-1]
 
     yield run
-    for talk in started:
-        talk.kill()
+    for client in started:
+        client.kill()
 
 
 @pytest.fixture
-def talk(start: Callable[..., StdioTalk]) -> StdioTalk:
-    """The process of a client with a key, which says nothing yet."""
+def client(start: Callable[..., StdioClient]) -> StdioClient:
+    """The process of a client with a key, before its first message."""
     return start(MCPHUB_API_KEY=KEY)
 
 
@@ -158,211 +158,213 @@ def talk(start: Callable[..., StdioTalk]) -> StdioTalk:
 def recorded(settings_of: dict[str, str]) -> Callable[[str], list[Any]]:
     """The columns of all calls, the newest first: `recorded("tool_name, outcome")`."""
 
-    def ask(columns: str) -> list[Any]:
+    def query_calls(columns: str) -> list[Any]:
         query = f"SELECT {columns} FROM tools_app_call ORDER BY started_at DESC"
         return rows(Path(settings_of["MCPHUB_DATA_DIR"]), query)
 
-    return ask
+    return query_calls
 
 
-# --- The conversation -------------------------------------------------------------------------------------------------
+# --- Messages ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.shows("base.patterns")
-def test_every_revision_is_spoken(start: Callable[..., StdioTalk], recorded: Callable[[str], list[Any]]) -> None:
-    talks = [start(MCPHUB_API_KEY=KEY) for _ in ALL_VERSIONS]
-    for talk, version in zip(talks, ALL_VERSIONS, strict=True):
-        talk.speak(version)
-        assert "echo" in [tool["name"] for tool in talk.ask("tools/list", id=1)["result"]["tools"]]
-        assert talk.ask_tool("echo", {"message": version}, id="two")["result"]["content"][0]["text"].endswith(version)
-        assert talk.ask_tool("count", {"n": 2}, id=3, meta=TOLD)["result"]["content"][0]["text"] == "2"
-        progress = [message["params"]["progress"] for message in talk.heard]
+def test_every_revision_is_spoken(start: Callable[..., StdioClient], recorded: Callable[[str], list[Any]]) -> None:
+    clients = [start(MCPHUB_API_KEY=KEY) for _ in ALL_VERSIONS]
+    for client, version in zip(clients, ALL_VERSIONS, strict=True):
+        client.negotiate(version)
+        assert "echo" in [tool["name"] for tool in client.response_to("tools/list", id=1)["result"]["tools"]]
+        assert client.tool_response("echo", {"message": version}, id="two")["result"]["content"][0]["text"].endswith(
+            version
+        )
+        assert client.tool_response("count", {"n": 2}, id=3, meta=WITH_PROGRESS)["result"]["content"][0]["text"] == "2"
+        progress = [message["params"]["progress"] for message in client.received]
         assert progress == [0, 1]
-        talk.close()
-        assert (talk.read_to_end(), talk.process.returncode, talk.stderr_text()) == ([], 0, "")
-    called = recorded("tool_name, outcome, protocol_version, remote_address, api_key_id IS NOT NULL")
-    assert set(called) >= {
+        client.close()
+        assert (client.read_to_end(), client.process.returncode, client.stderr_text()) == ([], 0, "")
+    calls = recorded("tool_name, outcome, protocol_version, remote_address, api_key_id IS NOT NULL")
+    assert set(calls) >= {
         (tool, "ok", version, "stdio", True) for tool in ("echo", "count") for version in ALL_VERSIONS
     }
 
 
 def test_the_operator_needs_no_key_and_tools_do_not_read_what_the_client_says(
-    start: Callable[..., StdioTalk], recorded: Callable[[str], list[Any]]
+    start: Callable[..., StdioClient], recorded: Callable[[str], list[Any]]
 ) -> None:
-    talk = start("--tenant", "demo").speak("2025-11-25")
-    talk.call("nosy", id=1)
+    client = start("--tenant", "demo").negotiate("2025-11-25")
+    client.call("nosy", id=1)
     for id in range(2, 8):
-        talk.request("ping", id=id)
-    answers = {message["id"]: message["result"] for message in (talk.next() for _ in range(7))}
+        client.request("ping", id=id)
+    answers = {message["id"]: message["result"] for message in (client.next() for _ in range(7))}
     assert answers.pop(1)["content"][0]["text"] == "read 0 bytes"
     assert answers == {id: {} for id in range(2, 8)}
     assert recorded("tool_name, outcome, api_key_id")[0] == ("nosy", "ok", None)
 
 
 @pytest.mark.shows("stdio.messages-only", "stdio.one-line", "stdio.credentials")
-def test_nothing_but_messages_stands_on_the_standard_output(start: Callable[..., StdioTalk]) -> None:
-    talk = start(MCPHUB_API_KEY=KEY, MCPHUB_LOG_LEVEL="DEBUG").speak("2025-11-25")
-    assert KEY.encode() not in Path(f"/proc/{talk.process.pid}/cmdline").read_bytes()
-    assert talk.ask_tool("loud")["result"]["content"][0]["text"] == LINES
-    assert talk.ask_tool("count", {"n": 1}, id=2)["result"]["isError"] is False
-    talk.close()
-    assert talk.read_to_end() == []
-    said = talk.stderr_text()
+def test_nothing_but_messages_stands_on_the_standard_output(start: Callable[..., StdioClient]) -> None:
+    client = start(MCPHUB_API_KEY=KEY, MCPHUB_LOG_LEVEL="DEBUG").negotiate("2025-11-25")
+    assert KEY.encode() not in Path(f"/proc/{client.process.pid}/cmdline").read_bytes()
+    assert client.tool_response("loud")["result"]["content"][0]["text"] == LINES
+    assert client.tool_response("count", {"n": 1}, id=2)["result"]["isError"] is False
+    client.close()
+    assert client.read_to_end() == []
+    errors = client.stderr_text()
     for source in ("print", "write", "a descriptor", "a program", "a log"):
-        assert f"{NOISE} of {source}" in said
-    assert "DEBUG" in said
-    assert KEY not in said
+        assert f"{NOISE} of {source}" in errors
+    assert "DEBUG" in errors
+    assert KEY not in errors
 
 
 @pytest.mark.shows("stdio.cancelled-silent", "cancellation.of-subscriptions")
-def test_a_cancelled_request_is_stopped_and_not_spoken_of_again(
-    talk: StdioTalk, recorded: Callable[[str], list[Any]], eventually: Callable[..., Any]
+def test_a_cancelled_request_is_stopped_and_no_message_follows_about_it(
+    client: StdioClient, recorded: Callable[[str], list[Any]], eventually: Callable[..., Any]
 ) -> None:
-    talk.speak(MODERN)
+    client.negotiate(MODERN)
     for id, tool, arguments in ((1, "count", {"n": 600}), (2, "holds", {})):
-        talk.call(tool, arguments, id=id, meta=TOLD)
-        talk.next()
-        talk.cancel(id, "enough of it")
-        talk.ask("server/discover", id="after")
-        talk.heard.clear()
+        client.call(tool, arguments, id=id, meta=WITH_PROGRESS)
+        client.next()
+        client.cancel(id, "enough of it")
+        client.response_to("server/discover", id="after")
+        client.received.clear()
         eventually(lambda tool=tool: recorded("tool_name, outcome")[:1] == [(tool, "cancelled")])
         assert "enough of it" in recorded("cause")[0][0]
-    talk.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="sub")
-    talk.next()
-    talk.process.send_signal(signal.SIGTERM)
-    cancelled, closed = talk.read_to_end()
+    client.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="sub")
+    client.next()
+    client.process.send_signal(signal.SIGTERM)
+    cancelled, closed = client.read_to_end()
     assert (cancelled["method"], cancelled["params"]["requestId"]) == ("notifications/cancelled", "sub")
     assert (closed["id"], closed["result"]["resultType"]) == ("sub", "complete")
 
 
-def test_what_is_no_message_is_told_so_and_the_process_goes_on(start: Callable[..., StdioTalk]) -> None:
-    talk = start(MCPHUB_API_KEY=KEY, MCPHUB_MAX_BODY_BYTES="300")
-    talk.write(b"{bad")
-    talk.write(b"   ")
-    assert talk.next()["error"]["code"] == -32700
-    talk.write(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"%b"}}' % (b"x" * 200_000))
-    too_long = talk.next()
+def test_an_invalid_line_is_answered_with_an_error_and_the_process_goes_on(start: Callable[..., StdioClient]) -> None:
+    client = start(MCPHUB_API_KEY=KEY, MCPHUB_MAX_BODY_BYTES="300")
+    client.write(b"{bad")
+    client.write(b"   ")
+    assert client.next()["error"]["code"] == -32700
+    client.write(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"%b"}}' % (b"x" * 200_000))
+    too_long = client.next()
     assert ("id" not in too_long, too_long["error"]["message"]) == (True, "The message is larger than 300 bytes.")
-    assert talk.speak(HANDSHAKES[0]).ask("ping")["result"] == {}
+    assert client.negotiate(HANDSHAKES[0]).response_to("ping")["result"] == {}
 
 
 # --- The end ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.shows("stdio.exits")
-def test_what_was_asked_before_the_input_ended_is_answered(start: Callable[..., StdioTalk], tmp_path: Path) -> None:
-    asked = [
+def test_requests_before_the_end_of_the_input_are_answered(start: Callable[..., StdioClient], tmp_path: Path) -> None:
+    requests = [
         rpc("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}, id=0),
         rpc("tools/call", {"name": "echo", "arguments": {"message": "x"}}, id=1),
         rpc("tools/call", {"name": "count", "arguments": {"n": 2}}, id=2),
     ]
     script = tmp_path / "script"
-    script.write_text("\n".join(map(json.dumps, asked)))
+    script.write_text("\n".join(map(json.dumps, requests)))
     with script.open("rb") as source:
-        talk = start(MCPHUB_API_KEY=KEY, source=source)
-        answers = {message["id"]: message["result"] for message in talk.read_to_end() if "id" in message}
+        client = start(MCPHUB_API_KEY=KEY, source=source)
+        answers = {message["id"]: message["result"] for message in client.read_to_end() if "id" in message}
     assert answers.keys() == {0, 1, 2}
     assert answers[2]["content"][0]["text"] == "2"
-    assert talk.process.returncode == 0
+    assert client.process.returncode == 0
 
 
-def begun(talk: StdioTalk, *tools: str) -> StdioTalk:
+def start_calls(client: StdioClient, *tools: str) -> StdioClient:
     """The process, once it runs these tools, which take long. The names of the tools are the ids of their calls."""
-    talk.speak("2025-11-25")
+    client.negotiate("2025-11-25")
     for tool in tools:
-        talk.call(tool, {"n": 600} if tool == "count" else {}, id=tool, meta={"progressToken": tool})
-        while talk.next()["params"]["progressToken"] != tool:
+        client.call(tool, {"n": 600} if tool == "count" else {}, id=tool, meta={"progressToken": tool})
+        while client.next()["params"]["progressToken"] != tool:
             pass
-    return talk
+    return client
 
 
-def answers_at_the_end(talk: StdioTalk) -> dict[str, Message]:
-    """The results that were still said, by the ids of their calls."""
-    return {message["id"]: message["result"] for message in talk.read_to_end() if "id" in message}
+def results_at_the_end(client: StdioClient) -> dict[str, Message]:
+    """The results until the end of the process, by the ids of their calls."""
+    return {message["id"]: message["result"] for message in client.read_to_end() if "id" in message}
 
 
 @pytest.mark.shows("stdio.exits")
 def test_it_ends_soon_after_its_input_whatever_still_runs(
-    start: Callable[..., StdioTalk], recorded: Callable[[str], list[Any]]
+    start: Callable[..., StdioClient], recorded: Callable[[str], list[Any]]
 ) -> None:
-    # A thread that never ends has a process of its own: the other one has to end without being torn away from any.
+    # A thread that never ends gets a process of its own: the other process must end without being killed.
     calls = [("holds", "count"), ("deaf",)]
-    talks = [begun(start(MCPHUB_API_KEY=KEY), *tools) for tools in calls]
-    ended = time.monotonic()
-    for talk in talks:
-        talk.close()
-    for talk, tools in zip(talks, calls, strict=True):
-        answers = answers_at_the_end(talk)
+    clients = [start_calls(start(MCPHUB_API_KEY=KEY), *tools) for tools in calls]
+    closed_at = time.monotonic()
+    for client in clients:
+        client.close()
+    for client, tools in zip(clients, calls, strict=True):
+        answers = results_at_the_end(client)
         assert answers.keys() == set(tools)
         for answer in answers.values():
             assert answer["isError"] is True
             assert "closed its end" in answer["content"][0]["text"]
-        assert talk.process.returncode == 0
-    assert time.monotonic() - ended < SOON_SECONDS
+        assert client.process.returncode == 0
+    assert time.monotonic() - closed_at < SOON_SECONDS
     assert set(recorded("tool_name, outcome")[:3]) == {(tool, "cancelled") for tools in calls for tool in tools}
 
 
 def test_a_signal_ends_it_and_what_runs_is_recorded_as_interrupted(
-    talk: StdioTalk, recorded: Callable[[str], list[Any]]
+    client: StdioClient, recorded: Callable[[str], list[Any]]
 ) -> None:
     tools = {"holds", "count"}
-    begun(talk, *tools)
-    told = time.monotonic()
-    talk.process.send_signal(signal.SIGTERM)
-    answers = answers_at_the_end(talk)
+    start_calls(client, *tools)
+    signalled_at = time.monotonic()
+    client.process.send_signal(signal.SIGTERM)
+    answers = results_at_the_end(client)
     assert answers.keys() == tools
     for answer in answers.values():
         assert answer["content"][0]["text"] == "The hub was stopped while the call was running."
-    assert talk.process.returncode == 0
-    assert time.monotonic() - told < SOON_SECONDS
+    assert client.process.returncode == 0
+    assert time.monotonic() - signalled_at < SOON_SECONDS
     assert set(recorded("tool_name, outcome")[:2]) == {(tool, "interrupted") for tool in tools}
 
 
-def test_a_signal_lets_a_call_finish_that_is_quick_enough(talk: StdioTalk) -> None:
-    talk.speak(MODERN).call("count", {"n": 4}, id=1, meta=TOLD)
-    talk.next()
-    talk.process.send_signal(signal.SIGINT)
-    assert talk.read_to_end()[-1]["result"]["content"][0]["text"] == "4"
+def test_a_signal_lets_a_call_finish_that_is_quick_enough(client: StdioClient) -> None:
+    client.negotiate(MODERN).call("count", {"n": 4}, id=1, meta=WITH_PROGRESS)
+    client.next()
+    client.process.send_signal(signal.SIGINT)
+    assert client.read_to_end()[-1]["result"]["content"][0]["text"] == "4"
 
 
 def test_it_ends_when_nobody_reads_it_any_more(settings_of: dict[str, str]) -> None:
-    nobody, sink = os.pipe()
-    os.close(nobody)
+    read_end, write_end = os.pipe()
+    os.close(read_end)
     command = [sys.executable, "manage.py", "mcp_stdio", "--tenant", "demo"]
-    with subprocess.Popen(command, cwd=ROOT, env=settings_of, stdin=subprocess.PIPE, stdout=sink) as process:
-        os.close(sink)
+    with subprocess.Popen(command, cwd=ROOT, env=settings_of, stdin=subprocess.PIPE, stdout=write_end) as process:
+        os.close(write_end)
         process.stdin.write(b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"x"}}\n')
         process.stdin.flush()
         assert process.wait(WAIT_SECONDS) == 0
 
 
-def test_it_ends_soon_after_its_key_was_revoked(start: Callable[..., StdioTalk], settings_of: dict[str, str]) -> None:
-    talk = start(MCPHUB_API_KEY=SHORT_LIVED).speak("2025-11-25")
+def test_it_ends_soon_after_its_key_was_revoked(start: Callable[..., StdioClient], settings_of: dict[str, str]) -> None:
+    client = start(MCPHUB_API_KEY=SHORT_LIVED).negotiate("2025-11-25")
     with closing(sqlite3.connect(Path(settings_of["MCPHUB_DATA_DIR"]) / "hub.sqlite3")) as database, database:
         database.execute("UPDATE tools_app_apikey SET revoked_at = '2026-01-01' WHERE name = 'short-lived'")
-    assert talk.read_to_end() == []
-    assert talk.process.returncode == 0
+    assert client.read_to_end() == []
+    assert client.process.returncode == 0
 
 
 # --- Who may start it -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.shows("stdio.credentials")
-def test_what_is_wrong_is_said_on_the_standard_error(start: Callable[..., StdioTalk], tmp_path: Path) -> None:
+def test_startup_errors_are_written_to_the_standard_error(start: Callable[..., StdioClient], tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "hub.sqlite3").write_text("This is no database. " * 100)
-    wrong = {
+    started = {
         "The API key is unknown, revoked or expired.": start(MCPHUB_API_KEY="nonsense"),
         "The database is not migrated. Run `manage.py migrate`": start(
             "--tenant", "demo", MCPHUB_DATA_DIR=str(tmp_path)
         ),
         "The database is unavailable: ": start("--tenant", "demo", MCPHUB_DATA_DIR=str(broken)),
     }
-    for reason, talk in wrong.items():
-        assert (talk.read_to_end(), talk.process.returncode) == ([], 1)
-        assert talk.stderr_text().startswith(f"CommandError: {reason}")
-        assert len(talk.stderr_text().splitlines()) <= 3
+    for reason, client in started.items():
+        assert (client.read_to_end(), client.process.returncode) == ([], 1)
+        assert client.stderr_text().startswith(f"CommandError: {reason}")
+        assert len(client.stderr_text().splitlines()) <= 3
 
 
 @pytest.mark.shows("stdio.credentials")

@@ -21,7 +21,7 @@ def test_an_independent_client_of_the_protocol_finds_no_fault(settings: Any, mon
     headers = {"Authorization": f"Bearer {scim.token}"}
     found = check_server(WSGISCIMClient(scim.application, f"http://testserver/scim/v2/{issuer.pk}", headers))
     wrong = {(one.title, one.resource_type): str(one.reason) for one in found if one.status == Status.ERROR}
-    # Who is no longer said to be active is not: `active` has a value always.
+    # Removing `active` deactivates the user: the attribute always has a value.
     assert "did not remove attribute 'active'" in wrong.pop(("check_remove_attribute", "User"))
     # A search over users and groups together (RFC 7644, section 3.4.2.1) is not offered.
     for kind in ("User", "Group"):

@@ -1,4 +1,4 @@
-"""Starts that cannot work: each program of the hub ends with one line, an exit code and no traceback."""
+"""Failed starts: each program of the hub prints one line, exits with an error code and prints no traceback."""
 
 import re
 import runpy

@@ -1,4 +1,4 @@
-"""`manage.py up`, as its user meets it."""
+"""`manage.py up`: its banner, its options and its errors."""
 
 import json
 import re
@@ -225,8 +225,8 @@ def test_a_second_ctrl_c_does_not_wait(up):
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
 
     with httpx.stream("POST", f"{hub.url}/mcp", json=request, headers=headers, timeout=WAIT_SECONDS) as answer:
-        said = answer.iter_lines()
-        next(said)
+        lines = answer.iter_lines()
+        next(lines)
         hub.send(signal.SIGINT)
         wait_until_refused(hub.url)
         hub.send(signal.SIGINT)
@@ -236,7 +236,7 @@ def test_a_second_ctrl_c_does_not_wait(up):
 
 
 @pytest.mark.parametrize(
-    ("broker", "no_worker", "says"),
+    ("broker", "no_worker", "expected"),
     [
         ("memory://localhost/", False, ""),
         ("redis://127.0.0.1/0", False, "their running calls are lost if it is killed"),
@@ -244,9 +244,9 @@ def test_a_second_ctrl_c_does_not_wait(up):
     ],
 )
 def test_it_says_where_background_tools_run_if_there_is_a_choice(
-    settings: Any, broker: str, no_worker: bool, says: str
+    settings: Any, broker: str, no_worker: bool, expected: str
 ) -> None:
     settings.CELERY_BROKER_URL = broker
-    told = _about_workers({"no_worker": no_worker})
-    assert says in told
-    assert bool(told) == bool(says)
+    message = _about_workers({"no_worker": no_worker})
+    assert expected in message
+    assert bool(message) == bool(expected)

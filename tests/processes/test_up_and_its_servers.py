@@ -1,4 +1,4 @@
-"""Which server `manage.py up` takes, whose socket it listens on, and whom it tells that it is ready."""
+"""The servers of `manage.py up`: which one runs, inherited sockets, and notification of readiness."""
 
 import shutil
 import signal

@@ -1,4 +1,4 @@
-"""A WebSocket client that sends any frames (RFC 6455, §5.2), and reads only when it is told to."""
+"""A WebSocket client that sends arbitrary frames (RFC 6455, §5.2), and reads only on request."""
 
 import socket
 import struct

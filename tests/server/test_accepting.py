@@ -1,4 +1,4 @@
-"""How a server accepts connections: one in each turn of the event loop, and several where turns are long."""
+"""How a server accepts connections: one in each iteration of the event loop, several if iterations are long."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ WAIT_SECONDS = 30.0
 
 
 class Server(AsgiServer):
-    """Takes connections and does nothing with them."""
+    """Accepts connections and does nothing with them."""
 
     def __init__(self, listener: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(listener, loop)

@@ -1,4 +1,4 @@
-"""A client address may have so many connections to a process, and no more: WebSockets count, closed ones do not."""
+"""The limit on connections of a client address to a process: WebSockets count, closed connections do not."""
 
 import contextlib
 import socket
@@ -44,7 +44,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
 
 
 def is_served(client: socket.socket) -> bool:
-    """Whether a request on it is answered. A connection beyond the bound is closed instead."""
+    """Whether a request on the connection gets a response. Connections beyond the limit are closed instead."""
     with contextlib.suppress(ConnectionError):
         client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         answer = b""

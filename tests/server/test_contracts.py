@@ -1,4 +1,4 @@
-"""What the hub needs of servers and of Celery beyond their public API: a new version that changes it is named here.
+"""The private API of servers and of Celery that the hub uses. A new version that changes it fails a test here.
 
 Each part is listed in the docstring of the module that needs it. Where one of these tests fails after an update, its
 message says what stopped working; what to do is in the module.

@@ -1,4 +1,4 @@
-"""How long the servers wait for a request, or for the rest of one: for as long as something comes."""
+"""Idle timeouts: servers wait for a request, or the rest of one, as long as bytes arrive."""
 
 import contextlib
 import socket
@@ -63,11 +63,11 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n12"]
+    "sent_bytes", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n12"]
 )
-def test_a_request_that_does_not_come_to_its_end_is_not_waited_for(connect: Connect, said: bytes) -> None:
+def test_a_request_that_does_not_come_to_its_end_is_not_waited_for(connect: Connect, sent_bytes: bytes) -> None:
     with connect() as client:
-        client.sendall(said)
+        client.sendall(sent_bytes)
         assert client.recv(1000) == b""
 
 
@@ -130,5 +130,5 @@ def test_a_head_without_end_is_refused(connect: Connect) -> None:
     # Whether its 400 comes through is a matter of chance: a connection that is closed on what it has not read is reset.
     with connect() as client, contextlib.suppress(ConnectionError):
         client.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n" + b"X-More: more\r\n" * 10_000)
-        while said := client.recv(1024):
-            assert said.startswith(b"HTTP/1.1 400 ")
+        while received := client.recv(1024):
+            assert received.startswith(b"HTTP/1.1 400 ")

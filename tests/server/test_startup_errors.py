@@ -1,4 +1,4 @@
-"""A failure that the operator can fix is told in one line: what is wrong, then what to do."""
+"""Failures that the operator can fix are explained in one line: what is wrong, then what to do."""
 
 import errno
 import sqlite3
@@ -28,7 +28,7 @@ Fault = Callable[[Path], Any]
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, django_db_blocker: DjangoDbBlocker) -> Iterator[Path]:
-    """The hub's database, as far as messages go."""
+    """The path of the hub's database in the settings."""
     path = tmp_path / "hub.sqlite3"
     monkeypatch.setitem(settings.DATABASES["default"], "NAME", str(path))
     monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", "django.db.backends.sqlite3")
@@ -81,7 +81,7 @@ def not_migrated(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "says"),
+    ("fault", "expected"),
     [
         (not_a_database, "is not an SQLite database. Restore a backup"),
         (damaged, "is damaged. Restore a backup"),
@@ -92,14 +92,14 @@ def not_migrated(path: Path) -> None:
         (not_migrated, "Run python manage.py migrate."),
     ],
 )
-def test_what_is_wrong_with_a_database_file_is_told_with_what_to_do(file: Path, fault: Fault, says: str) -> None:
+def test_faults_of_a_database_file_are_explained_with_what_to_do(file: Path, fault: Fault, expected: str) -> None:
     with pytest.raises(DatabaseError) as failed:
         fault(file)
 
-    said = explain(failed.value)
-    assert says in said
-    assert "\n" not in said
-    assert fault is not_migrated or str(file) in said
+    explanation = explain(failed.value)
+    assert expected in explanation
+    assert "\n" not in explanation
+    assert fault is not_migrated or str(file) in explanation
 
 
 @pytest.fixture
@@ -108,20 +108,20 @@ def on_postgresql(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_state, "newer_migrations", lambda: None)
 
 
-def raised(error: Exception, cause: Any) -> Exception:
+def with_cause(error: Exception, cause: Any) -> Exception:
     error.__cause__ = cause
     return error
 
 
-class FromDriver(Exception):
-    """What psycopg raises, with PostgreSQL's code."""
+class DriverError(Exception):
+    """An error of psycopg, with PostgreSQL's code."""
 
     def __init__(self, sqlstate: str | None) -> None:
         self.sqlstate = sqlstate
 
 
 @pytest.mark.parametrize(
-    ("kind", "state", "message", "says"),
+    ("kind", "state", "message", "expected"),
     [
         (
             OperationalError,
@@ -147,16 +147,18 @@ class FromDriver(Exception):
         (OperationalError, "25006", "cannot execute INSERT in a read-only transaction", "the primary server"),
     ],
 )
-def test_what_is_wrong_with_postgresql_is_told_with_what_to_do(
-    on_postgresql: None, kind: type[Exception], state: str | None, message: str, says: str
+def test_faults_of_postgresql_are_explained_with_what_to_do(
+    on_postgresql: None, kind: type[Exception], state: str | None, message: str, expected: str
 ) -> None:
-    said = explain(raised(kind(message), FromDriver(state)))
+    explanation = explain(with_cause(kind(message), DriverError(state)))
 
-    assert says in said
-    assert "\n" not in said
+    assert expected in explanation
+    assert "\n" not in explanation
 
 
-def test_tables_of_a_newer_version_are_told_from_missing_ones(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_of_a_newer_version_are_distinguished_from_missing_ones(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(schema_state, "newer_migrations", lambda: "The database is newer.")
 
     with pytest.raises(DatabaseError) as failed:
@@ -175,7 +177,7 @@ def test_the_migrations_of_a_newer_version_are_named(db: None, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("error", "says"),
+    ("error", "expected"),
     [
         (ModuleNotFoundError("No module named 'redis'", name="redis.asyncio"), "Run pip install -e '.[redis]'."),
         (
@@ -190,19 +192,19 @@ def test_the_migrations_of_a_newer_version_are_named(db: None, monkeypatch: pyte
         (BrokenPipeError(errno.EPIPE, "Broken pipe"), "The output was closed early."),
     ],
 )
-def test_other_failures_of_a_start_are_told_too(error: BaseException, says: str) -> None:
-    assert says in explain(error)
+def test_other_failures_of_a_start_are_explained_too(error: BaseException, expected: str) -> None:
+    assert expected in explain(error)
 
 
-def test_a_module_that_an_app_of_the_operator_lacks_is_told_as_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_module_of_the_operators_apps_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCPHUB_APPS", "their_app, other.sub")
 
-    said = explain(ModuleNotFoundError("No module named 'other.sub'", name="other.sub"))
-    assert said == "MCPHUB_APPS: there is no module other.sub. Check the spelling."
+    explanation = explain(ModuleNotFoundError("No module named 'other.sub'", name="other.sub"))
+    assert explanation == "MCPHUB_APPS: there is no module other.sub. Check the spelling."
     assert explain(ModuleNotFoundError("No module named 'numpy'", name="numpy")) is None
 
 
-def test_a_server_that_does_not_answer_is_told_whatever_its_driver() -> None:
+def test_a_server_that_does_not_answer_is_explained_whatever_its_driver() -> None:
     refused = type("ConnectionError", (Exception,), {"__module__": "redis.exceptions"})
     assert "Redis is unavailable: refused. Start it" in explain(refused("refused"))
     refused = type("OperationalError", (Exception,), {"__module__": "kombu.exceptions"})
@@ -210,11 +212,11 @@ def test_a_server_that_does_not_answer_is_told_whatever_its_driver() -> None:
 
 
 def test_the_cause_of_a_failure_is_looked_for_behind_it() -> None:
-    assert explain(raised(RuntimeError("could not start"), ImproperlyConfigured("MCPHUB_X: write 1."))) is not None
+    assert explain(with_cause(RuntimeError("could not start"), ImproperlyConfigured("MCPHUB_X: write 1."))) is not None
 
 
 def test_what_may_be_a_bug_is_not_explained_away() -> None:
-    assert explain(raised(ValueError("x"), KeyError("y"))) is None
+    assert explain(with_cause(ValueError("x"), KeyError("y"))) is None
     assert explain(FileNotFoundError(errno.ENOENT, "No such file", "x")) is None
 
 
@@ -222,7 +224,7 @@ def test_no_sentence_names_a_password() -> None:
     assert "hunter22" not in explain(ImproperlyConfigured("X: postgres://hub:hunter22@db/hub is no database"))
 
 
-# --- How it is told -----------------------------------------------------------------------------------------------
+# --- Output -------------------------------------------------------------------------------------------------------
 
 
 def error_output(capsys: pytest.CaptureFixture[str], error: BaseException) -> str:
@@ -252,7 +254,7 @@ def test_an_explanation_that_fails_hides_nothing(capsys, monkeypatch):
     assert "ImproperlyConfigured: MCPHUB_X" in error_output(capsys, ImproperlyConfigured("MCPHUB_X: write 1."))
 
 
-def test_a_python_that_is_too_old_is_told_before_anything_is_imported(monkeypatch):
+def test_a_python_that_is_too_old_is_rejected_before_anything_is_imported(monkeypatch):
     monkeypatch.setattr(manage.sys, "version_info", (3, 9, 1))
 
     with pytest.raises(SystemExit, match=r"^mcphub needs Python 3\.11 or newer; this is Python 3\.9\.$"):

@@ -18,7 +18,7 @@ Connect = Callable[[], socket.socket]
 
 
 class Application:
-    """Answers by path. At `/slow` the body follows when `/go` is asked, at `/fails` never."""
+    """Responds by path. The body of `/slow` follows when `/go` is requested, that of `/fails` never."""
 
     def __init__(self) -> None:
         self.has_begun = threading.Event()
@@ -135,7 +135,7 @@ def test_a_silent_websocket_is_pinged_as_often_as_streams_are_kept_alive(setting
 
 
 def test_requests_that_do_not_wait_for_an_answer_are_refused_beyond_a_bound() -> None:
-    """They are parsed before anybody else's, all that come in one piece."""
+    """All that arrive in one piece are parsed before those of other clients."""
     application = Application()
     with serving(application) as connect, connect() as client:
         client.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -16,10 +16,10 @@ MAX_MESSAGE_BYTES = 1024 * 1024
 
 
 class Connection:
-    """A WebSocket that parses nothing, and keeps what it is told to do."""
+    """A WebSocket connection that records the calls of its input."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self.resumed = asyncio.Event()
         self.parsed = 0
         self.kept = 0
@@ -32,13 +32,13 @@ class Connection:
         return self.kept
 
     def fail(self, code: int, reason: str) -> None:
-        self.told.append(f"fail {code}")
+        self.calls.append(f"fail {code}")
 
     def pause_reading(self) -> None:
-        self.told.append("pause")
+        self.calls.append("pause")
 
     def resume_reading(self) -> None:
-        self.told.append("resume")
+        self.calls.append("resume")
         self.resumed.set()
 
 
@@ -46,12 +46,12 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), WAIT_SECONDS))
 
 
-def test_a_connection_that_is_read_is_not_told_to_read_at_each_piece() -> None:
+def test_reading_is_not_resumed_for_each_piece() -> None:
     async def scenario() -> None:
         connection = Connection()
         for _ in range(3):
             connection.input.receive(b"x" * 1000)
-        assert (connection.parsed, connection.told) == (3000, [])
+        assert (connection.parsed, connection.calls) == (3000, [])
 
     run(scenario)
 
@@ -61,11 +61,11 @@ def test_a_connection_is_not_read_while_much_is_unparsed() -> None:
         connection = Connection()
         connection.input.pause()
         connection.input.receive(b"x" * MAX_UNPARSED_BYTES)
-        assert connection.told == []
+        assert connection.calls == []
         connection.input.receive(b"x")
-        assert (connection.parsed, connection.told) == (0, ["pause"])
+        assert (connection.parsed, connection.calls) == (0, ["pause"])
         connection.input.resume()
-        assert (connection.parsed, connection.told) == (MAX_UNPARSED_BYTES + 1, ["pause", "resume"])
+        assert (connection.parsed, connection.calls) == (MAX_UNPARSED_BYTES + 1, ["pause", "resume"])
 
     run(scenario)
 
@@ -75,11 +75,11 @@ def test_a_connection_is_read_again_once_there_is_memory_for_its_large_message()
         connection = Connection()
         connection.kept = LARGE_BYTES + 1
         connection.input.receive(b"x")
-        assert connection.told == ["pause"]
+        assert connection.calls == ["pause"]
         await connection.resumed.wait()
-        assert connection.told == ["pause", "resume"]
+        assert connection.calls == ["pause", "resume"]
         connection.input.receive(b"x")
-        assert (connection.parsed, connection.told) == (2, ["pause", "resume"])
+        assert (connection.parsed, connection.calls) == (2, ["pause", "resume"])
         connection.input.stop()
 
     run(scenario)
@@ -123,7 +123,7 @@ def test_what_follows_the_reason_of_a_close_is_read_and_dropped(monkeypatch: pyt
         connection.kept = LARGE_BYTES + 1
         connection.input.receive(b"x")
         await connection.resumed.wait()
-        assert connection.told == ["pause", "resume", "fail 4429"]
+        assert connection.calls == ["pause", "resume", "fail 4429"]
         connection.input.receive(b"x" * 1000)
         assert connection.parsed == 1
 

@@ -1,4 +1,4 @@
-"""What the client of a WebSocket may send, and how long it may read nothing, under both servers."""
+"""Bounds on what WebSocket clients send, and on the time in which they read nothing, with both servers."""
 
 import contextlib
 import socket
@@ -31,7 +31,7 @@ MAX_MESSAGE_BYTES = 1024 * 1024
 MEGABYTE = b"x" * 1024 * 1024
 # More than both ends of a connection of this machine buffer.
 MOST_BYTES = 50 * 1024 * 1024
-# It says again what it is told, and says "many" and "slow" otherwise. `/sent` answers how much was taken from it.
+# It echoes messages, except "many" and "slow". `/sent` responds with how much was taken from it.
 ECHO = """
 import asyncio
 import sys
@@ -196,7 +196,7 @@ def test_a_large_message_that_does_not_end_closes_the_connection(connect: Connec
 
 
 def number_of(connect: Connect, path: str) -> int:
-    """What the application says at a path."""
+    """The number that the application responds with at a path."""
     with connect() as client:
         client.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         response = HTTPResponse(client)
@@ -205,7 +205,7 @@ def number_of(connect: Connect, path: str) -> int:
 
 
 def flood(client: socket.socket, data: bytes) -> int:
-    """Send until nothing more is taken: how many bytes were."""
+    """Send until the server takes no more, and return the number of bytes."""
     client.settimeout(0.5)
     sent = 0
     with contextlib.suppress(TimeoutError):

@@ -68,8 +68,8 @@ def test_a_task_goes_on_in_another_process_when_its_own_ends(
     upstream.set("completed", result=result("done"))
     assert final_state(other, created["taskId"])["result"]["content"][0]["text"] == "done"
     assert hub.outcomes(tool) == ["ok"]
-    assert upstream.asked.count("tools/call") == 1
-    assert "tasks/cancel" not in upstream.asked
+    assert upstream.methods.count("tools/call") == 1
+    assert "tasks/cancel" not in upstream.methods
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -95,8 +95,8 @@ def test_a_question_that_waits_is_answered_through_another_process_when_its_own_
     assert json.loads(state["result"]["content"][0]["text"]) == {"who": answer}
     assert upstream.answers == [{"who": answer}]
     assert hub.outcomes(tool) == ["ok"]
-    assert upstream.asked.count("tools/call") == 1
-    assert "tasks/cancel" not in upstream.asked
+    assert upstream.methods.count("tools/call") == 1
+    assert "tasks/cancel" not in upstream.methods
     eventually(lambda: hub.stack.rows("SELECT id FROM tools_app_parkedcall") == [])
     eventually(lambda: hub.stack.rows("SELECT call_id FROM tools_app_upstreamtask") == [])
 
@@ -109,9 +109,9 @@ def test_a_task_whose_client_waits_for_the_call_is_cancelled_once_when_its_proce
     with suppress(httpx.HTTPError), peer.stream("tools/call", params) as stream:
         stream.next()
         hub.webs[0].terminate()
-    assert upstream.asked.count("tools/call") == 1
+    assert upstream.methods.count("tools/call") == 1
     eventually(lambda: hub.stack.rows("SELECT call_id FROM tools_app_upstreamtask") == [])
-    assert upstream.asked.count("tasks/cancel") == 1
+    assert upstream.methods.count("tasks/cancel") == 1
     assert hub.outcomes(tool) == ["interrupted"]
 
 

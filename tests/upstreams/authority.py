@@ -1,4 +1,4 @@
-"""An upstream that asks for a token, with the authorization server that issues it, in one service on loopback."""
+"""An upstream that requires a token, and the authorization server that issues it, in one service on loopback."""
 
 import base64
 import hashlib
@@ -19,38 +19,38 @@ def digest(verifier: str) -> str:
 
 
 @dataclass
-class Authority:
-    """What it publishes (`resource`, `server`), the tokens that it accepts, and the form of each token request."""
+class AuthorizationServer:
+    """Its metadata (`resource`, `server`), the tokens that it accepts, and the form of each token request."""
 
     service: Service | None = None
     resource: dict[str, Any] = field(default_factory=dict)
     server: dict[str, Any] = field(default_factory=dict)
     challenge: str = ""
-    valid: set[str] = field(default_factory=set)
-    codes: dict[str, str] = field(default_factory=dict)
+    valid_tokens: set[str] = field(default_factory=set)
+    code_challenges: dict[str, str] = field(default_factory=dict)
     forms: list[dict[str, str]] = field(default_factory=list)
     registered: int = 0
-    problem: str = ""
-    lifetime: int | str | None = 3600
-    # A refresh waits for `released`, after it set `arrived`.
-    arrived: threading.Event = field(default_factory=threading.Event)
-    released: threading.Event = field(default_factory=threading.Event)
-    refused: bytes = b""
+    token_error: str = ""
+    expires_in: int | str | None = 3600
+    # A refresh sets `refresh_began` and waits for `may_refresh`.
+    refresh_began: threading.Event = field(default_factory=threading.Event)
+    may_refresh: threading.Event = field(default_factory=threading.Event)
+    call_response: bytes = b""
     scope: str = "read"
     padding: str = ""
-    # Where its metadata is.
-    place: str = "/.well-known/oauth-authorization-server"
-    # What it does not have.
-    missing: frozenset[str] = frozenset()
+    # The path of its metadata.
+    metadata_path: str = "/.well-known/oauth-authorization-server"
+    # Paths that respond with 404.
+    missing_paths: frozenset[str] = frozenset()
 
     @property
     def url(self) -> str:
         assert self.service is not None
         return self.service.url
 
-    def started(self, service: Service) -> "Authority":
+    def started(self, service: Service) -> "AuthorizationServer":
         self.service = service
-        self.released.set()
+        self.may_refresh.set()
         self.challenge = f'Bearer resource_metadata="{self.url}/.well-known/oauth-protected-resource/mcp", scope="read"'
         self.resource = {"resource": f"{self.url}/mcp", "authorization_servers": [self.url]}
         self.server = {
@@ -65,10 +65,10 @@ class Authority:
         return self
 
     def answer(self, request: Received) -> Any:
-        match "" if request.target in self.missing else request.target:
+        match "" if request.target in self.missing_paths else request.target:
             case "/.well-known/oauth-protected-resource/mcp":
                 return self._json(self.resource)
-            case self.place:
+            case self.metadata_path:
                 return self._json(self.server)
             case "/register":
                 self.registered += 1
@@ -84,36 +84,36 @@ class Authority:
         return self._json({}, status)
 
     def allow(self, address: str) -> dict[str, str]:
-        """Let a person in who was sent to `address`; returns the parameters of the way back."""
+        """Authorize the request `address`, and return the parameters of the callback."""
         parameters = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
         assert parameters["code_challenge_method"] == "S256"
         assert parameters["resource"] == self.resource["resource"]
-        code = f"code-{len(self.codes)}"
-        self.codes[code] = parameters["code_challenge"]
+        code = f"code-{len(self.code_challenges)}"
+        self.code_challenges[code] = parameters["code_challenge"]
         self.scope = parameters.get("scope", "")
         return {"code": code, "state": parameters["state"], "iss": self.server["issuer"]}
 
     def _token(self, request: Received) -> bytes:
         form = {name: values[0] for name, values in parse_qs(request.body.decode()).items()}
         self.forms.append(form)
-        if self.problem:
-            return self._json({"error": self.problem}, 400)
+        if self.token_error:
+            return self._json({"error": self.token_error}, 400)
         if form["grant_type"] == "refresh_token":
-            self.arrived.set()
-            assert self.released.wait(WAIT_SECONDS)
+            self.refresh_began.set()
+            assert self.may_refresh.wait(WAIT_SECONDS)
         else:
-            assert self.codes.pop(form["code"]) == digest(form["code_verifier"])
+            assert self.code_challenges.pop(form["code"]) == digest(form["code_verifier"])
         number = len(self.forms)
-        self.valid = {f"token-{number}"}
-        issued = {"access_token": f"token-{number}", "token_type": "Bearer", "expires_in": self.lifetime}
+        self.valid_tokens = {f"token-{number}"}
+        issued = {"access_token": f"token-{number}", "token_type": "Bearer", "expires_in": self.expires_in}
         return self._json({**issued, "refresh_token": f"refresh-{number}", "scope": self.scope})
 
     def _called(self, request: Received) -> Any:
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if token not in self.valid:
+        if token not in self.valid_tokens:
             return http_response(401, b"{}", JSON, WWW_Authenticate=self.challenge, Connection="close")
-        if self.refused and b"tools/call" in request.body:
-            return self.refused
+        if self.call_response and b"tools/call" in request.body:
+            return self.call_response
         return scripted.modern(lambda _request, _message: f"looked with {len(token)}")(request)
 
     def _json(self, document: dict[str, Any], status: int = 200) -> bytes:

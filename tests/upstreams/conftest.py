@@ -1,4 +1,4 @@
-"""Fixtures of the tests of upstreams: servers, a tenant that may reach loopback, and fresh connections."""
+"""Fixtures for tests of upstreams: servers, a tenant that may reach loopback, and new connections."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,9 +17,9 @@ __all__ = ["client", "http", "make_client", "sdk_server", "serve"]
 
 @pytest.fixture(autouse=True)
 def fresh_connections(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Close the connections of a test with it.
+    """Close the connections when the test ends.
 
-    A test says itself when due tokens are refreshed: housekeeping would do it between two of its lines.
+    Housekeeping does not refresh tokens: tests do it explicitly.
     """
     monkeypatch.setattr(refresh.Refresher, "run", lambda _: None)
     yield
@@ -28,7 +28,7 @@ def fresh_connections(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
-def near(tenant: Tenant) -> Tenant:
+def loopback_tenant(tenant: Tenant) -> Tenant:
     """The tenant, which may reach loopback."""
     tenant.allowed_networks = ["127.0.0.0/8"]
     tenant.save()
@@ -36,12 +36,12 @@ def near(tenant: Tenant) -> Tenant:
 
 
 @pytest.fixture
-def add(near: Tenant) -> Callable[..., Upstream]:
+def add_upstream(loopback_tenant: Tenant) -> Callable[..., Upstream]:
     """Add an upstream and accept all that it offers: `add(server, era="handshake")`."""
 
     def make(server: SdkServer | str, name: str = "books", prefix: str = "books", **more: Any) -> Upstream:
         url = server if isinstance(server, str) else server.url
-        upstream = Upstream.objects.create(tenant=near, name=name, prefix=prefix, url=url, **more)
+        upstream = Upstream.objects.create(tenant=loopback_tenant, name=name, prefix=prefix, url=url, **more)
         good, bad = service.partition_acceptable(service.discover(upstream).items)
         assert not bad
         service.accept(good)

@@ -1,4 +1,4 @@
-"""An upstream on stdio for tests: `python program.py MODE`. It says what its surroundings let it do."""
+"""An upstream on stdio for tests. Its tools report what the sandbox allows."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 
-def tried(path: str, mode: str = "r") -> str:
+def try_open(path: str, mode: str = "r") -> str:
     try:
         with Path(path).open(mode) as file:
             return "read" if mode == "r" and file.read(1) is not None else "written"
@@ -17,7 +17,7 @@ def tried(path: str, mode: str = "r") -> str:
         return type(problem).__name__
 
 
-def connected(port: int) -> str:
+def try_connect(port: int) -> str:
     try:
         socket.create_connection(("127.0.0.1", port), 2).close()
     except OSError as problem:
@@ -28,11 +28,11 @@ def connected(port: int) -> str:
 def ask() -> dict:
     form = {"type": "object", "properties": {"name": {"type": "string"}}}
     params = {"message": "Who?", "requestedSchema": form}
-    question = {"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params}
-    sys.stdout.write(json.dumps(question) + "\n")
+    request = {"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params}
+    sys.stdout.write(json.dumps(request) + "\n")
     sys.stdout.flush()
     reply = json.loads(sys.stdin.readline())
-    return {"said": reply["result"]["content"]["name"] if "result" in reply else reply["error"]["message"]}
+    return {"text": reply["result"]["content"]["name"] if "result" in reply else reply["error"]["message"]}
 
 
 def call(name: str, arguments: dict) -> dict:
@@ -40,11 +40,11 @@ def call(name: str, arguments: dict) -> dict:
         case "environment":
             return dict(os.environ)
         case "read":
-            return {"said": tried(arguments["path"])}
+            return {"text": try_open(arguments["path"])}
         case "write":
-            return {"said": tried(arguments["path"], "w")}
+            return {"text": try_open(arguments["path"], "w")}
         case "connect":
-            return {"said": connected(arguments["port"])}
+            return {"text": try_connect(arguments["port"])}
         case "spawn":
             # A process that leaves the session, as a daemon does.
             child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
@@ -60,7 +60,7 @@ def call(name: str, arguments: dict) -> dict:
             sys.stdout.write("x" * 40_000_000)
         case "babble":
             sys.stdout.write("Starting up...\n")
-    return {"said": name}
+    return {"text": name}
 
 
 TOOLS = ("ask", "environment", "read", "write", "connect", "spawn", "die", "hang", "flood", "babble")
@@ -81,11 +81,11 @@ def main() -> None:
                 result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
             case "tools/call":
                 name = message["params"]["name"]
-                said = ask() if name == "ask" else call(name, message["params"]["arguments"])
-                result = {"content": [], "structuredContent": said}
+                structured = ask() if name == "ask" else call(name, message["params"]["arguments"])
+                result = {"content": [], "structuredContent": structured}
         if "id" in message:
-            answer = {"result": result} if result else {"error": {"code": -32601, "message": "Method not found"}}
-            sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}) + "\n")
+            outcome = {"result": result} if result else {"error": {"code": -32601, "message": "Method not found"}}
+            sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], **outcome}) + "\n")
             sys.stdout.flush()
 
 

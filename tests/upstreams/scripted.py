@@ -1,4 +1,4 @@
-"""An upstream that is written out by hand, for what no SDK does: it says what a test tells it to, byte by byte."""
+"""A scripted upstream whose responses tests write byte by byte, for what no SDK sends."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def discovered(capabilities: Any = None) -> dict[str, Any]:
 def modern(
     call: Callable[[Received, dict[str, Any]], Any], tools: Callable[[], list[dict[str, Any]]] = lambda: [LOOK]
 ) -> Callable[[Received], Any]:
-    """The answers of a modern server whose `tools/call` is answered by `call`: a text, or the bytes of the answer."""
+    """The responses of a modern server. `call` responds to `tools/call` with a text or with raw bytes."""
 
     def answer(request: Received) -> Any:
         message = json.loads(request.body)
@@ -38,7 +38,7 @@ def modern(
                 return reply(message["id"], discovered())
             case "tools/list":
                 return reply(message["id"], {"resultType": "complete", "tools": tools()})
-        said = call(request, message)
-        return reply(message["id"], result(said)) if isinstance(said, str) else said
+        response = call(request, message)
+        return reply(message["id"], result(response)) if isinstance(response, str) else response
 
     return answer

@@ -1,4 +1,4 @@
-"""Upstream MCP servers for tests: the official SDK on loopback, which speaks both eras, and can change its mind."""
+"""Upstream MCP servers for tests, built with the official SDK on loopback. They speak both eras."""
 
 import asyncio
 import threading
@@ -26,7 +26,7 @@ ECHO = {
     "title": "Echo",
     "description": "Say it again.",
     "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
-    "outputSchema": {"type": "object", "properties": {"said": {"type": "string"}}, "required": ["said"]},
+    "outputSchema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
     "annotations": {"readOnlyHint": True},
     "_meta": {"example.com/shown": "yes"},
 }
@@ -42,7 +42,7 @@ def text_block(text: str) -> types.TextContent:
 
 @dataclass
 class SdkServer:
-    """A server of the official SDK. `tools` is what it lists; `called` what it was asked to run, in order."""
+    """A server of the official SDK. `tools` is its list; `called` has the names of the tools called, in order."""
 
     tools: list[dict[str, Any]] = field(
         default_factory=lambda: [ECHO, tool("count"), tool("wait"), tool("fail"), tool("blocks"), tool("break")]
@@ -80,7 +80,7 @@ class SdkServer:
 
     async def _list(self, _context: Any, _params: Any) -> types.ListToolsResult:
         self.lists += 1
-        return types.ListToolsResult(tools=[types.Tool.model_validate(one) for one in self.tools])
+        return types.ListToolsResult(tools=[types.Tool.model_validate(definition) for definition in self.tools])
 
     async def _call(self, context: Any, params: Any) -> types.CallToolResult:
         self.called.append(params.name)
@@ -93,8 +93,8 @@ class SdkServer:
         return await getattr(self, f"_{params.name}")(context, params.arguments or {})
 
     async def _echo(self, _context: Any, arguments: dict[str, Any]) -> types.CallToolResult:
-        said = {"said": arguments["text"]}
-        return types.CallToolResult(content=[text_block(arguments["text"])], structuredContent=said)
+        structured = {"text": arguments["text"]}
+        return types.CallToolResult(content=[text_block(arguments["text"])], structuredContent=structured)
 
     async def _count(self, context: Any, _arguments: dict[str, Any]) -> types.CallToolResult:
         for step in (1, 2, 3):
@@ -118,75 +118,78 @@ class SdkServer:
         image = types.ImageContent(type="image", data="iVBORw==", mimeType="image/png")
         return types.CallToolResult(content=[link, image])
 
-    async def _ask(self, context: Any, arguments: dict[str, Any], answers: Any = None) -> Any:
-        """Ask `times` times for a name, one after the other, and tell of progress in between."""
+    async def _ask(self, context: Any, arguments: dict[str, Any], responses: Any = None) -> Any:
+        """Elicit a name `times` times in succession, and report progress after each."""
         try:
-            return await self._ask_in_turn(context, arguments, answers)
+            return await self._ask_in_turn(context, arguments, responses)
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
 
-    async def _ask_in_turn(self, context: Any, arguments: dict[str, Any], answers: Any) -> Any:
-        said: list[str] = []
+    async def _ask_in_turn(self, context: Any, arguments: dict[str, Any], responses: Any) -> Any:
+        names: list[str] = []
         for number in range(1, arguments.get("times", 1) + 1):
             if context.protocol_version == MODERN:
-                said = [*(context.state or "").split(), *(one.content["name"] for one in (answers or {}).values())]
-                if len(said) < number:
+                names = [
+                    *(context.state or "").split(),
+                    *(response.content["name"] for response in (responses or {}).values()),
+                ]
+                if len(names) < number:
                     form = types.ElicitRequestFormParams(message="Who?", requested_schema=NAME)
-                    asked = types.ElicitRequest(params=form)
-                    return types.InputRequiredResult(input_requests={"who": asked}, request_state=" ".join(said))
+                    request = types.ElicitRequest(params=form)
+                    return types.InputRequiredResult(input_requests={"who": request}, request_state=" ".join(names))
                 continue
             field = arguments.get("field", "name")
             form = {"type": "object", "properties": {field: {"type": "string"}}, "required": [field]}
             async with asyncio.timeout(arguments.get("patience", WAIT_SECONDS)):
-                answer = await context.session.elicit_form("Who?", form, related_request_id=context.request_id)
-            said.append(answer.content["name"] if answer.content else answer.action)
+                response = await context.session.elicit_form("Who?", form, related_request_id=context.request_id)
+            names.append(response.content["name"] if response.content else response.action)
             await context.session.report_progress(number, None, f"Answer {number}")
             if arguments.get("then") == "wait":
                 await asyncio.sleep(WAIT_SECONDS)
-        return types.CallToolResult(content=[text_block(" ".join(said))])
+        return types.CallToolResult(content=[text_block(" ".join(names))])
 
     async def _declared(self, context: Any, _arguments: dict[str, Any], _answers: Any = None) -> Any:
-        """Say what the client declared."""
-        declared = context.session.client_capabilities
-        text = declared.model_dump_json(exclude_none=True, by_alias=True)
+        """Return the capabilities that the client declared."""
+        capabilities = context.session.client_capabilities
+        text = capabilities.model_dump_json(exclude_none=True, by_alias=True)
         return types.CallToolResult(content=[text_block(text)])
 
-    async def _several(self, context: Any, _arguments: dict[str, Any], answers: Any = None) -> Any:
-        """Ask a model, a person to open a page, and for roots, all at once."""
+    async def _several(self, context: Any, _arguments: dict[str, Any], responses: Any = None) -> Any:
+        """Request sampling, an elicitation by URL and roots at the same time."""
         message = types.SamplingMessage(role="user", content=text_block("Hello?"))
         if context.protocol_version == MODERN:
-            if not answers:
+            if not responses:
                 page = types.ElicitRequestURLParams(message="Open", url="https://example.com/x", elicitation_id="e1")
                 sampling = types.CreateMessageRequestParams(messages=[message], max_tokens=10)
-                asked = {
+                requests = {
                     "model": types.CreateMessageRequest(params=sampling),
                     "page": types.ElicitRequest(params=page),
                     "roots": types.ListRootsRequest(),
                 }
-                return types.InputRequiredResult(input_requests=asked)
-            said = (answers["model"].content.text, answers["page"].action, answers["roots"].roots[0].uri)
+                return types.InputRequiredResult(input_requests=requests)
+            texts = (responses["model"].content.text, responses["page"].action, responses["roots"].roots[0].uri)
         else:
-            about = context.request_id
+            request_id = context.request_id
             session = context.session
-            opened = session.elicit_url("Open", "https://example.com/x", "e1", related_request_id=about)
+            opened = session.elicit_url("Open", "https://example.com/x", "e1", related_request_id=request_id)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", MCPDeprecationWarning)
-                sampled = session.create_message([message], max_tokens=10, related_request_id=about)
+                sampled = session.create_message([message], max_tokens=10, related_request_id=request_id)
                 listed = session.list_roots()
             model, page, roots = await asyncio.gather(sampled, opened, listed)
-            said = (model.content.text, page.action, roots.roots[0].uri)
-        return types.CallToolResult(content=[text_block(" ".join(map(str, said)))])
+            texts = (model.content.text, page.action, roots.roots[0].uri)
+        return types.CallToolResult(content=[text_block(" ".join(map(str, texts)))])
 
     async def _visit(self, context: Any, _arguments: dict[str, Any]) -> types.CallToolResult:
-        """Send a person to a page, and say that it is done with while the call still runs."""
+        """Elicit by URL, and send its completion while the call still runs."""
         answer = await context.session.elicit_url("Open", PAGE, "e1", related_request_id=context.request_id)
         for id in ("e1", "unknown"):
             await context.session.send_elicit_complete(id, context.request_id)
         return types.CallToolResult(content=[text_block(answer.action)])
 
     async def _needs(self, context: Any, _arguments: dict[str, Any]) -> types.CallToolResult:
-        """Refuse to run before a page was visited."""
+        """Require an elicitation by URL until `visited` is set."""
         self.began.set()
         self._session, self._loop = context.session, asyncio.get_running_loop()
         if not self.visited.is_set():
@@ -195,9 +198,9 @@ class SdkServer:
         return types.CallToolResult(content=[text_block("ran")])
 
     def complete(self, id: str) -> None:
-        """Say on the session's own stream that a page is done with."""
-        telling = asyncio.run_coroutine_threadsafe(self._session.send_elicit_complete(id), self._loop)
-        telling.result(WAIT_SECONDS)
+        """Send a completed elicitation on the session's own stream."""
+        future = asyncio.run_coroutine_threadsafe(self._session.send_elicit_complete(id), self._loop)
+        future.result(WAIT_SECONDS)
 
     async def _resources(self, _context: Any, _params: Any) -> types.ListResourcesResult:
         return types.ListResourcesResult(
@@ -213,15 +216,15 @@ class SdkServer:
         return types.ReadResourceResult(contents=[types.TextResourceContents(uri=params.uri, text=text)])
 
     async def _change(self, context: Any, _arguments: dict[str, Any]) -> types.CallToolResult:
-        """Change the first tool, and say so on the session's own stream."""
+        """Change the first tool, and notify on the session's own stream."""
         self.tools[0] = {**self.tools[0], "description": "Something else."}
         await context.session.send_tool_list_changed()
         return types.CallToolResult(content=[])
 
     async def _complete(self, _context: Any, params: Any) -> types.CompleteResult:
-        given = params.context.arguments if params.context else {}
-        said = f"{params.ref.type}:{params.argument.name}:{params.argument.value}:{given}"
-        return types.CompleteResult(completion=types.Completion(values=[said, "tea"]))
+        arguments = params.context.arguments if params.context else {}
+        value = f"{params.ref.type}:{params.argument.name}:{params.argument.value}:{arguments}"
+        return types.CompleteResult(completion=types.Completion(values=[value, "tea"]))
 
     async def _prompts(self, _context: Any, _params: Any) -> types.ListPromptsResult:
         argument = types.PromptArgument(name="topic", description="What about.", required=True)
@@ -240,20 +243,20 @@ def sdk_server() -> Iterator[Callable[..., SdkServer]]:
     running: list[tuple[uvicorn.Server, threading.Thread]] = []
 
     def start(**options: Any) -> SdkServer:
-        served = SdkServer()
-        listening = bind("127.0.0.1", 0)
-        # Clients may connect before the server takes them.
-        listening.listen()
-        served.port = listening.getsockname()[1]
-        app = served.new_app(**options)
+        server_under_test = SdkServer()
+        socket = bind("127.0.0.1", 0)
+        # Clients may connect before the server accepts.
+        socket.listen()
+        server_under_test.port = socket.getsockname()[1]
+        app = server_under_test.new_app(**options)
         server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=1))
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])), daemon=True)
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[socket])), daemon=True)
         thread.start()
         running.append((server, thread))
-        return served
+        return server_under_test
 
     yield start
-    # It would wait for the streams of the hub to end.
+    # Its shutdown would wait for the hub's streams.
     connections.current.stop()
     for server, _ in running:
         server.should_exit = True

@@ -13,30 +13,30 @@ BROKEN = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 
 
 
 class TaskServer:
-    """A modern upstream that answers calls of clients with the extension with a task, whose state tests set."""
+    """A modern upstream that makes a task of each call if the client declares the extension. Tests set its state."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.state: dict[str, Any] = {"status": "working", "statusMessage": "Reading"}
         self.answers: list[dict[str, Any]] = []
-        self.asked: list[str] = []
+        self.methods: list[str] = []
         self.declared: list[Any] = []
-        self.named: list[str] = []
-        self.failing = 0
-        self.requires = False
+        self.task_names: list[str] = []
+        self.failures_left = 0
+        self.requires_tasks = False
 
     def answer(self, request: Received) -> Any:
         message = json.loads(request.body)
         method, params = message["method"], message.get("params", {})
         with self.lock:
-            self.asked.append(method)
+            self.methods.append(method)
             if method.startswith("tasks/"):
-                self.named.append(request.headers["mcp-name"])
-            if method == "tasks/get" and self.failing:
-                self.failing -= 1
+                self.task_names.append(request.headers["mcp-name"])
+            if method == "tasks/get" and self.failures_left:
+                self.failures_left -= 1
                 return BROKEN
-            found = self._answered(method, params)
-            return reply(message["id"], **found)
+            response = self._answered(method, params)
+            return reply(message["id"], **response)
 
     def _answered(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         declared = params.get("_meta", {}).get("io.modelcontextprotocol/clientCapabilities", {})
@@ -49,8 +49,8 @@ class TaskServer:
             case "tools/call":
                 self.declared.append(declared)
                 if "extensions" not in declared:
-                    missing = {"code": -32021, "message": "Tasks!", "data": {"requiredCapabilities": EXTENSION}}
-                    return {"error": missing} if self.requires else {"result": result("at once")}
+                    error = {"code": -32021, "message": "Tasks!", "data": {"requiredCapabilities": EXTENSION}}
+                    return {"error": error} if self.requires_tasks else {"result": result("at once")}
                 return {"result": self._task() | {"resultType": "task", "status": "working"}}
             case "tasks/update":
                 self.answers.append(params["inputResponses"])

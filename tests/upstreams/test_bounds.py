@@ -1,4 +1,4 @@
-"""What an upstream can make the hub keep and do: bounded lists, and bounded answers to its own requests."""
+"""Bounds on the lists of an upstream and on the responses to its own requests."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,12 +22,12 @@ Listing = Callable[[list[dict[str, Any]]], Upstream]
 
 
 @pytest.fixture
-def listing(serve: Callable[..., Service], near: Tenant) -> Listing:
+def listing(serve: Callable[..., Service], loopback_tenant: Tenant) -> Listing:
     """Add an upstream that lists these tools."""
 
     def make(tools: list[dict[str, Any]]) -> Upstream:
         url = f"{serve(scripted.modern(lambda *_: '', lambda: tools)).url}/mcp"
-        return Upstream.objects.create(tenant=near, name="books", url=url)
+        return Upstream.objects.create(tenant=loopback_tenant, name="books", url=url)
 
     return make
 
@@ -54,14 +54,14 @@ class Written(DuplexTransport):
         self.count += 1
 
 
-ASKED: Message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+PING: Message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
 
 def test_requests_of_an_upstream_are_answered_a_few_at_a_time() -> None:
     async def flooded() -> int:
         transport = Written()
         for _ in range(MAX_ANSWERING * 10):
-            transport.received(ASKED)
+            transport.received(PING)
         await asyncio.gather(*transport._answering)
         return transport.count
 
@@ -79,7 +79,7 @@ def test_the_same_holds_over_http() -> None:
     async def flooded() -> None:
         transport = HttpTransport(parse_url("https://example.com"), {}, (), Bounds(1.0, 1000))
         for _ in range(MAX_ANSWERING * 10):
-            transport.respond_later(ASKED, {}, answer)
+            transport.respond_later(PING, {}, answer)
         await asyncio.sleep(0)
         await transport.close()
 

@@ -13,10 +13,10 @@ ERAS = ("handshake", "modern")
 
 
 @pytest.fixture(params=ERAS)
-def upstream(request: pytest.FixtureRequest, sdk_server: Callable[..., SdkServer], add: Any) -> SdkServer:
+def upstream(request: pytest.FixtureRequest, sdk_server: Callable[..., SdkServer], add_upstream: Any) -> SdkServer:
     """An upstream of each era in turn, with everything accepted."""
     server = sdk_server()
-    assert add(server, era=request.param).status.era == request.param
+    assert add_upstream(server, era=request.param).status.era == request.param
     return server
 
 
@@ -31,19 +31,21 @@ def test_a_call_passes_through_with_its_structured_result(upstream: SdkServer, p
     assert listed["books_echo"]["_meta"] == {"example.com/shown": "yes"}
     result = peer.result("books_echo", {"text": "hello"})
     assert result["content"] == [{"type": "text", "text": "hello"}]
-    assert result["structuredContent"] == {"said": "hello"}
+    assert result["structuredContent"] == {"text": "hello"}
     call = Call.objects.get(tool_name="books_echo")
     assert (call.outcome, call.tool_revision) == (Outcome.OK, 1)
 
 
 def test_progress_comes_before_the_result(upstream: SdkServer, peer: Peer) -> None:
     with peer.stream("tools/call", {"name": "books_count", "arguments": {}, "_meta": {"progressToken": "p"}}) as stream:
-        heard = [
-            one for one in stream.read_to_end() if "method" not in one or one["method"] == "notifications/progress"
+        messages = [
+            message
+            for message in stream.read_to_end()
+            if "method" not in message or message["method"] == "notifications/progress"
         ]
-    told = [(one["params"]["progress"], one["params"]["message"]) for one in heard[:-1]]
-    assert told == [(1, "Step 1"), (2, "Step 2"), (3, "Step 3")]
-    assert heard[-1]["result"]["content"][0]["text"] == "3"
+    progress = [(message["params"]["progress"], message["params"]["message"]) for message in messages[:-1]]
+    assert progress == [(1, "Step 1"), (2, "Step 2"), (3, "Step 3")]
+    assert messages[-1]["result"]["content"][0]["text"] == "3"
 
 
 def test_an_error_of_the_tool_is_the_result(upstream: SdkServer, peer: Peer) -> None:

@@ -192,7 +192,7 @@ def _real_group() -> Path | None:
 @pytest.mark.slow
 def test_a_program_runs_in_its_group_which_ends_with_it(
     base: tuple[Path, bool],
-    near: Tenant,
+    loopback_tenant: Tenant,
     client: RawClient,
     settings: Any,
     monkeypatch: pytest.MonkeyPatch,
@@ -202,7 +202,7 @@ def test_a_program_runs_in_its_group_which_ends_with_it(
     monkeypatch.setattr(cgroups, "usable", lambda: place)
     settings.MCPHUB_UPSTREAM_COMMANDS = [shlex.join(COMMAND)]
     settings.MCPHUB_UPSTREAM_PATHS = [str(PROGRAM.parent), sys.base_prefix]
-    upstream = Upstream.objects.create(tenant=near, name="program", transport="stdio", command=COMMAND)
+    upstream = Upstream.objects.create(tenant=loopback_tenant, name="program", transport="stdio", command=COMMAND)
     service.accept(service.discover(upstream).items)
     pids = client.peer("2026-07-28").result("spawn", {})["structuredContent"]
     groups = list(place.iterdir()) if not is_real else [one for one in place.iterdir() if one.is_dir()]
@@ -222,12 +222,12 @@ def test_a_program_runs_in_its_group_which_ends_with_it(
 
 @pytest.mark.slow
 def test_a_program_whose_group_is_gone_is_not_started(
-    near: Tenant, settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    loopback_tenant: Tenant, settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(cgroups, "new_group", lambda _: str(tmp_path / "gone"))
     settings.MCPHUB_UPSTREAM_COMMANDS = [shlex.join(COMMAND)]
     settings.MCPHUB_UPSTREAM_PATHS = [str(PROGRAM.parent), sys.base_prefix]
-    upstream = Upstream.objects.create(tenant=near, name="program", transport="stdio", command=COMMAND)
+    upstream = Upstream.objects.create(tenant=loopback_tenant, name="program", transport="stdio", command=COMMAND)
     with pytest.raises(UpstreamFailed) as refused:
         service.discover(upstream)
     assert "The program cannot be started" in refused.value.cause

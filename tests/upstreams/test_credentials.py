@@ -1,4 +1,4 @@
-"""Credentials of upstreams: whose a call uses, where one is entered, and how a person signs in for one."""
+"""Credentials of upstreams: which one a call uses, where it is entered, and sign-in with OAuth."""
 
 import asyncio
 import base64
@@ -19,7 +19,7 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.upstreams import scripted
-from tests.upstreams.authority import Authority
+from tests.upstreams.authority import AuthorizationServer
 from tests.web_services import WAIT_SECONDS, Received, Service, http_response
 from tests.wire.client import RawClient, message_of
 from tools_app.access import keys
@@ -57,70 +57,72 @@ def person(name: str, tenant: Tenant, role: Role = Role.OPERATOR) -> Client:
 
 
 def outcome(client: RawClient, **more: Any) -> dict[str, Any]:
-    answer: dict[str, Any] = message_of(client.modern("tools/call", CALL, **more))["result"]
-    return answer
+    result: dict[str, Any] = message_of(client.modern("tools/call", CALL, **more))["result"]
+    return result
 
 
 def text(result: dict[str, Any]) -> str:
-    said: str = result["content"][0]["text"]
-    return said
+    text_of_result: str = result["content"][0]["text"]
+    return text_of_result
 
 
 @pytest.fixture
 def tokens() -> list[str]:
-    """What the upstream was sent in X-Token with calls."""
+    """The values of X-Token in the calls that the upstream received."""
     return []
 
 
 @pytest.fixture
-def upstream(serve: Any, add: Callable[..., Upstream], tokens: list[str]) -> Upstream:
-    """An upstream whose calls need a header's value of each key."""
+def upstream(serve: Any, add_upstream: Callable[..., Upstream], tokens: list[str]) -> Upstream:
+    """An upstream whose calls send a header with the value of each key."""
 
     def look(request: Received, _message: Any) -> str:
         tokens.append(request.headers.get("x-token", ""))
         return f"looked with {tokens[-1]}"
 
     server: Service = serve(scripted.modern(look))
-    row = add(f"{server.url}/mcp")
+    row = add_upstream(f"{server.url}/mcp")
     row.credential, row.credential_owner, row.credential_header = "header", "key", "X-Token"
     row.save()
     return row
 
 
 def test_each_key_calls_with_its_own_value_which_no_result_repeats(
-    upstream: Upstream, near: Tenant, make_client: Any, key: str, tokens: list[str], settings: Any
+    upstream: Upstream, loopback_tenant: Tenant, make_client: Any, key: str, tokens: list[str], settings: Any
 ) -> None:
     settings.MCPHUB_PUBLIC_URL = HUB
-    other, second = keys.issue(near, "second")
-    first = ApiKey.objects.exclude(pk=other.pk).get(tenant=near)
-    refused = outcome(make_client(key))
-    assert refused["isError"]
-    assert text(refused).endswith(f"Enter it at {HUB}{PAGE}/{upstream.pk}?key={first.pk}")
-    admin = person("ann", near, Role.ADMIN)
+    other, second = keys.issue(loopback_tenant, "second")
+    first = ApiKey.objects.exclude(pk=other.pk).get(tenant=loopback_tenant)
+    result = outcome(make_client(key))
+    assert result["isError"]
+    assert text(result).endswith(f"Enter it at {HUB}{PAGE}/{upstream.pk}?key={first.pk}")
+    admin = person("ann", loopback_tenant, Role.ADMIN)
     for row, value in ((first, "one-of-them"), (other, "the-other-one")):
         address = f"{PAGE}/{upstream.pk}?key={row.pk}"
-        sent = {"entry": f"{upstream.pk}/key:{row.pk}", "value": value}
-        page = admin.post(address, sent, follow=True).content.decode()
+        fields = {"entry": f"{upstream.pk}/key:{row.pk}", "value": value}
+        page = admin.post(address, fields, follow=True).content.decode()
         assert "was saved" in page
         assert value not in page
     assert "one-of-them" not in text(outcome(make_client(key)))
     assert not outcome(make_client(second)).get("isError")
     assert tokens == ["one-of-them", "the-other-one"]
-    told = Change.objects.filter(kind="upstreamcredential")
-    assert told.count() == 2
-    assert not any("one-of-them" in change.after for change in told)
+    changes = Change.objects.filter(kind="upstreamcredential")
+    assert changes.count() == 2
+    assert not any("one-of-them" in change.after for change in changes)
     upstream.url = upstream.url.replace("127.0.0.1", "localhost")
     upstream.save()
     assert outcome(make_client(key))["isError"], "it is not sent to another origin"
     assert len(tokens) == 2
 
 
-def test_nobody_enters_a_credential_for_the_key_of_somebody_else(upstream: Upstream, near: Tenant, key: str) -> None:
-    operator = person("ben", near)
-    row = ApiKey.objects.get(tenant=near)
+def test_nobody_enters_a_credential_for_the_key_of_somebody_else(
+    upstream: Upstream, loopback_tenant: Tenant, key: str
+) -> None:
+    operator = person("ben", loopback_tenant)
+    row = ApiKey.objects.get(tenant=loopback_tenant)
     assert operator.get(f"{PAGE}/{upstream.pk}?key={row.pk}").status_code == 404
-    sent = {"entry": f"{upstream.pk}/key:{row.pk}", "value": "mine"}
-    assert operator.post(f"{PAGE}/{upstream.pk}?key={row.pk}", sent).status_code == 404
+    fields = {"entry": f"{upstream.pk}/key:{row.pk}", "value": "mine"}
+    assert operator.post(f"{PAGE}/{upstream.pk}?key={row.pk}", fields).status_code == 404
     assert operator.post(PAGE, {"entry": f"{upstream.pk}/", "value": "mine"}).status_code == 404
     stranger = person("eve", Tenant.objects.create(slug="globex", name="Globex"), Role.ADMIN)
     assert stranger.get(f"{PAGE}/{upstream.pk}").status_code == 404
@@ -129,20 +131,20 @@ def test_nobody_enters_a_credential_for_the_key_of_somebody_else(upstream: Upstr
 
 
 def test_a_client_with_url_elicitation_is_led_to_the_page_and_goes_on(
-    upstream: Upstream, near: Tenant, client: RawClient, settings: Any
+    upstream: Upstream, loopback_tenant: Tenant, client: RawClient, settings: Any
 ) -> None:
     settings.MCPHUB_PUBLIC_URL = HUB
-    declared = {"elicitation": {"form": {}, "url": {}}}
-    asked = outcome(client, capabilities=declared)
-    assert asked["resultType"] == "input_required"
-    ((name, request),) = asked["inputRequests"].items()
-    row = ApiKey.objects.get(tenant=near)
+    capabilities = {"elicitation": {"form": {}, "url": {}}}
+    input_required = outcome(client, capabilities=capabilities)
+    assert input_required["resultType"] == "input_required"
+    ((name, request),) = input_required["inputRequests"].items()
+    row = ApiKey.objects.get(tenant=loopback_tenant)
     assert request["params"]["url"] == f"{HUB}{PAGE}/{upstream.pk}?key={row.pk}"
     assert request["params"]["mode"] == "url"
     store.save_value(upstream, Owner(key_id=row.pk), "entered")
-    more = {"inputResponses": {name: {"action": "accept"}}, "requestState": asked["requestState"]}
-    answer = message_of(client.modern("tools/call", {**CALL, **more}, capabilities=declared))["result"]
-    assert not answer.get("isError"), answer
+    params = {"inputResponses": {name: {"action": "accept"}}, "requestState": input_required["requestState"]}
+    result = message_of(client.modern("tools/call", {**CALL, **params}, capabilities=capabilities))["result"]
+    assert not result.get("isError"), result
     assert message_of(client.modern("tools/list"))["result"]["tools"]
 
 
@@ -162,128 +164,143 @@ def test_a_client_of_a_handshake_is_asked_on_its_stream_with_the_address_that_it
 
 
 @pytest.fixture
-def authority(serve: Any) -> Authority:
-    made = Authority()
-    return made.started(serve(made.answer))
+def authorization_server(serve: Any) -> AuthorizationServer:
+    server = AuthorizationServer()
+    return server.started(serve(server.answer))
 
 
 @pytest.fixture
-def signing(near: Tenant, authority: Authority) -> Upstream:
+def oauth_upstream(loopback_tenant: Tenant, authorization_server: AuthorizationServer) -> Upstream:
     """An upstream that needs a sign-in of an admin, with a tool that was accepted."""
     row = Upstream.objects.create(
-        tenant=near, name="books", prefix="books", url=f"{authority.url}/mcp", credential="oauth"
+        tenant=loopback_tenant, name="books", prefix="books", url=f"{authorization_server.url}/mcp", credential="oauth"
     )
     item = UpstreamItem.objects.create(
-        tenant=near, upstream=row, kind="tool", name="look", state=ItemState.NEW, proposed=scripted.LOOK
+        tenant=loopback_tenant, upstream=row, kind="tool", name="look", state=ItemState.NEW, proposed=scripted.LOOK
     )
     service.accept([item])
     return row
 
 
 @pytest.fixture
-def admin(near: Tenant) -> Client:
-    return person("ann", near, Role.ADMIN)
+def admin(loopback_tenant: Tenant) -> Client:
+    return person("ann", loopback_tenant, Role.ADMIN)
 
 
-def leave(browser: Client, upstream: Upstream) -> str:
-    """Press *Sign in*, and return where the hub sends the person, or the page's text."""
+def start_sign_in(browser: Client, upstream: Upstream) -> str:
+    """Press *Sign in*, and return the URL of the authorization request, or the text of the page."""
     page = browser.post(f"{PAGE}/{upstream.pk}", {"entry": f"{upstream.pk}/", "save": "1"}, follow=True)
-    found = re.search(r'href="([^"]*code_challenge[^"]*)"', page.content.decode())
-    return unescape(found[1]) if found else page.content.decode()
+    link = re.search(r'href="([^"]*code_challenge[^"]*)"', page.content.decode())
+    return unescape(link[1]) if link else page.content.decode()
 
 
-def come_back(browser: Client, answer: dict[str, str]) -> str:
-    page: str = browser.get(f"{PAGE}/callback", answer, follow=True).content.decode()
+def finish_sign_in(browser: Client, params: dict[str, str]) -> str:
+    page: str = browser.get(f"{PAGE}/callback", params, follow=True).content.decode()
     return unescape(page)
 
 
-def sign_in(browser: Client, upstream: Upstream, authority: Authority) -> UpstreamCredential:
-    assert "Signed in" in come_back(browser, authority.allow(leave(browser, upstream)))
+def sign_in(browser: Client, upstream: Upstream, authorization_server: AuthorizationServer) -> UpstreamCredential:
+    assert "Signed in" in finish_sign_in(browser, authorization_server.allow(start_sign_in(browser, upstream)))
     return UpstreamCredential.objects.get(upstream=upstream)
 
 
 def test_an_admin_signs_in_once_for_all_calls(
-    near: Tenant, admin: Client, authority: Authority, client: RawClient, capsys: pytest.CaptureFixture[str]
+    loopback_tenant: Tenant,
+    admin: Client,
+    authorization_server: AuthorizationServer,
+    client: RawClient,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    words = ("--tenant", near.slug, "--name", "books", "--prefix", "books")
-    call_command("add_upstream", *words, "--url", f"{authority.url}/mcp")
+    words = ("--tenant", loopback_tenant.slug, "--name", "books", "--prefix", "books")
+    call_command("add_upstream", *words, "--url", f"{authorization_server.url}/mcp")
     row = Upstream.objects.get(name="books")
     assert f"{PAGE}/{row.pk}" in capsys.readouterr().out
     assert row.credential == "oauth"
-    sign_in(admin, row, authority)
+    sign_in(admin, row, authorization_server)
     call_command("add_upstream", *words, "--accept")
-    assert Tool.objects.get(tenant=near).name == "books_look"
+    assert Tool.objects.get(tenant=loopback_tenant).name == "books_look"
     assert text(outcome(client)) == "looked with 7"
-    sign_in(admin, row, authority)
-    assert authority.registered == 1, "the registration is used again"
-    assert authority.forms[0]["resource"] == f"{authority.url}/mcp"
+    sign_in(admin, row, authorization_server)
+    assert authorization_server.registered == 1, "the registration is used again"
+    assert authorization_server.forms[0]["resource"] == f"{authorization_server.url}/mcp"
 
 
 @pytest.mark.parametrize("method", ["client_secret_post", "client_secret_basic"])
 def test_a_static_client_is_used_with_its_secret(
-    admin: Client, signing: Upstream, authority: Authority, method: str
+    admin: Client, oauth_upstream: Upstream, authorization_server: AuthorizationServer, method: str
 ) -> None:
-    authoring.set_secret(signing.tenant, "CLIENT", "hush:hush")
-    signing.oauth_client_id, signing.oauth_client_secret = "known", "CLIENT"
-    signing.oauth_issuer = authority.url
-    signing.save()
-    authority.server["token_endpoint_auth_methods_supported"] = [method]
-    sign_in(admin, signing, authority)
-    assert authority.service
-    sent = [one.headers.get("authorization") for one in authority.service.received if one.target == "/token"]
+    authoring.set_secret(oauth_upstream.tenant, "CLIENT", "hush:hush")
+    oauth_upstream.oauth_client_id, oauth_upstream.oauth_client_secret = "known", "CLIENT"
+    oauth_upstream.oauth_issuer = authorization_server.url
+    oauth_upstream.save()
+    authorization_server.server["token_endpoint_auth_methods_supported"] = [method]
+    sign_in(admin, oauth_upstream, authorization_server)
+    assert authorization_server.service
+    authorization = [
+        request.headers.get("authorization")
+        for request in authorization_server.service.received
+        if request.target == "/token"
+    ]
     if method == "client_secret_post":
-        assert sent == [None]
-        assert (authority.forms[0]["client_id"], authority.forms[0]["client_secret"]) == ("known", "hush:hush")
+        assert authorization == [None]
+        assert (authorization_server.forms[0]["client_id"], authorization_server.forms[0]["client_secret"]) == (
+            "known",
+            "hush:hush",
+        )
     else:
         # RFC 6749, section 2.3.1: both are encoded like a form.
-        assert sent == [f"Basic {base64.b64encode(b'known:hush%3Ahush').decode()}"]
-        assert not {"client_id", "client_secret"} & set(authority.forms[0])
-    assert not authority.registered
+        assert authorization == [f"Basic {base64.b64encode(b'known:hush%3Ahush').decode()}"]
+        assert not {"client_id", "client_secret"} & set(authorization_server.forms[0])
+    assert not authorization_server.registered
 
 
 @pytest.mark.parametrize(
-    ("issuer", "said"),
+    ("issuer", "message"),
     [("https://login.example", "is one of https://login.example."), ("", "Enter it as the OAuth issuer")],
 )
 def test_an_upstream_that_names_another_server_gets_no_secret(
-    admin: Client, signing: Upstream, authority: Authority, issuer: str, said: str
+    admin: Client, oauth_upstream: Upstream, authorization_server: AuthorizationServer, issuer: str, message: str
 ) -> None:
-    authoring.set_secret(signing.tenant, "CLIENT", "hush:hush")
-    signing.oauth_client_id, signing.oauth_client_secret, signing.oauth_issuer = "known", "CLIENT", issuer
-    signing.save()
-    assert said in unescape(leave(admin, signing))
-    assert not authority.forms
+    authoring.set_secret(oauth_upstream.tenant, "CLIENT", "hush:hush")
+    oauth_upstream.oauth_client_id, oauth_upstream.oauth_client_secret, oauth_upstream.oauth_issuer = (
+        "known",
+        "CLIENT",
+        issuer,
+    )
+    oauth_upstream.save()
+    assert message in unescape(start_sign_in(admin, oauth_upstream))
+    assert not authorization_server.forms
 
 
 def test_the_page_says_which_server_the_person_is_sent_to(
-    admin: Client, signing: Upstream, authority: Authority
+    admin: Client, oauth_upstream: Upstream, authorization_server: AuthorizationServer
 ) -> None:
-    sent = {"entry": f"{signing.pk}/", "save": "1"}
+    fields = {"entry": f"{oauth_upstream.pk}/", "save": "1"}
     assert (
-        f"<strong>{urlsplit(authority.url).netloc}</strong>"
-        in admin.post(f"{PAGE}/{signing.pk}", sent).content.decode()
+        f"<strong>{urlsplit(authorization_server.url).netloc}</strong>"
+        in admin.post(f"{PAGE}/{oauth_upstream.pk}", fields).content.decode()
     )
 
 
 def test_a_hub_at_a_public_address_signs_in_with_its_own_document(
-    admin: Client, signing: Upstream, authority: Authority, settings: Any
+    admin: Client, oauth_upstream: Upstream, authorization_server: AuthorizationServer, settings: Any
 ) -> None:
     settings.ALLOWED_HOSTS = ["hub.example"]
     settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     admin.defaults |= {"HTTP_X_FORWARDED_PROTO": "https", "HTTP_HOST": "hub.example"}
-    authority.server["client_id_metadata_document_supported"] = True
-    address = leave(admin, signing)
-    asked = parse_qs(urlsplit(address).query)
+    authorization_server.server["client_id_metadata_document_supported"] = True
+    address = start_sign_in(admin, oauth_upstream)
+    params = parse_qs(urlsplit(address).query)
     document = admin.get("/oauth/upstream-client").json()
-    assert asked["client_id"] == [document["client_id"]] == [f"{HUB}/oauth/upstream-client"]
-    assert asked["redirect_uri"] == document["redirect_uris"]
-    assert "Signed in" in come_back(admin, authority.allow(address))
-    assert authority.forms[0]["client_id"] == document["client_id"]
-    assert not authority.registered
+    assert params["client_id"] == [document["client_id"]] == [f"{HUB}/oauth/upstream-client"]
+    assert params["redirect_uri"] == document["redirect_uris"]
+    assert "Signed in" in finish_sign_in(admin, authorization_server.allow(address))
+    assert authorization_server.forms[0]["client_id"] == document["client_id"]
+    assert not authorization_server.registered
 
 
 @pytest.mark.parametrize(
-    ("path", "place"),
+    ("path", "metadata_path"),
     [
         ("", "/.well-known/openid-configuration"),
         ("/realm", "/.well-known/oauth-authorization-server/realm"),
@@ -292,14 +309,14 @@ def test_a_hub_at_a_public_address_signs_in_with_its_own_document(
     ],
 )
 def test_metadata_is_found_at_each_well_known_address(
-    admin: Client, signing: Upstream, authority: Authority, path: str, place: str
+    admin: Client, oauth_upstream: Upstream, authorization_server: AuthorizationServer, path: str, metadata_path: str
 ) -> None:
-    authority.place = place
-    authority.server["issuer"] = f"{authority.url}{path}"
-    authority.resource["authorization_servers"] = [f"{authority.url}{path}"]
+    authorization_server.metadata_path = metadata_path
+    authorization_server.server["issuer"] = f"{authorization_server.url}{path}"
+    authorization_server.resource["authorization_servers"] = [f"{authorization_server.url}{path}"]
     # Without a pointer in the challenge, too.
-    authority.challenge = "Bearer"
-    sign_in(admin, signing, authority)
+    authorization_server.challenge = "Bearer"
+    sign_in(admin, oauth_upstream, authorization_server)
 
 
 OLD_SERVER = frozenset({RESOURCE, f"{RESOURCE}/mcp"})
@@ -307,25 +324,29 @@ OLD_SERVER = frozenset({RESOURCE, f"{RESOURCE}/mcp"})
 
 @pytest.mark.parametrize("missing", [OLD_SERVER, OLD_SERVER | {SERVER}])
 def test_a_server_of_2025_03_26_is_its_own_authorization_server(
-    near: Tenant, admin: Client, authority: Authority, client: RawClient, missing: frozenset[str]
+    loopback_tenant: Tenant,
+    admin: Client,
+    authorization_server: AuthorizationServer,
+    client: RawClient,
+    missing: frozenset[str],
 ) -> None:
     """With metadata of that, or with the default endpoints."""
-    authority.missing, authority.challenge = missing, "Bearer"
-    authority.server["authorization_response_iss_parameter_supported"] = False
-    words = ("--tenant", near.slug, "--name", "books", "--prefix", "books")
-    call_command("add_upstream", *words, "--url", f"{authority.url}/mcp")
+    authorization_server.missing_paths, authorization_server.challenge = missing, "Bearer"
+    authorization_server.server["authorization_response_iss_parameter_supported"] = False
+    words = ("--tenant", loopback_tenant.slug, "--name", "books", "--prefix", "books")
+    call_command("add_upstream", *words, "--url", f"{authorization_server.url}/mcp")
     row = Upstream.objects.get(name="books")
     assert row.credential == "oauth"
-    address = leave(admin, row)
-    assert address.startswith(f"{authority.url}/authorize?")
-    assert "Signed in" in come_back(admin, authority.allow(address))
+    address = start_sign_in(admin, row)
+    assert address.startswith(f"{authorization_server.url}/authorize?")
+    assert "Signed in" in finish_sign_in(admin, authorization_server.allow(address))
     call_command("add_upstream", *words, "--accept")
     assert text(outcome(client)) == "looked with 7"
-    assert authority.registered == 1
+    assert authorization_server.registered == 1
 
 
 @pytest.mark.parametrize(
-    ("missing", "changes", "said"),
+    ("missing", "changes", "message"),
     [
         (OLD_SERVER | {SERVER, "/authorize"}, {}, "no /authorize"),
         (OLD_SERVER, {"issuer": "https://evil.example"}, "of another issuer"),
@@ -335,39 +356,41 @@ def test_a_server_of_2025_03_26_is_its_own_authorization_server(
 )
 def test_an_old_server_is_its_own_authorization_server_only_if_nothing_contradicts(
     admin: Client,
-    signing: Upstream,
-    authority: Authority,
+    oauth_upstream: Upstream,
+    authorization_server: AuthorizationServer,
     missing: frozenset[str],
     changes: dict[str, Any],
-    said: str,
+    message: str,
 ) -> None:
-    authority.missing, authority.challenge = missing, "Bearer"
-    authority.resource["resource"] = "https://evil.example/mcp"
-    authority.place = authority.place if RESOURCE in missing else RESOURCE
-    authority.server.update(changes)
-    authority.server["resource"] = "https://evil.example/mcp"
-    assert said in unescape(leave(admin, signing))
-    assert not authority.forms
+    authorization_server.missing_paths, authorization_server.challenge = missing, "Bearer"
+    authorization_server.resource["resource"] = "https://evil.example/mcp"
+    authorization_server.metadata_path = authorization_server.metadata_path if RESOURCE in missing else RESOURCE
+    authorization_server.server.update(changes)
+    authorization_server.server["resource"] = "https://evil.example/mcp"
+    assert message in unescape(start_sign_in(admin, oauth_upstream))
+    assert not authorization_server.forms
 
 
 def test_metadata_that_the_challenge_names_and_is_missing_is_not_made_up(
-    admin: Client, signing: Upstream, authority: Authority
+    admin: Client, oauth_upstream: Upstream, authorization_server: AuthorizationServer
 ) -> None:
-    authority.missing = OLD_SERVER | {SERVER}
-    assert "does not say where to sign in" in leave(admin, signing)
+    authorization_server.missing_paths = OLD_SERVER | {SERVER}
+    assert "does not say where to sign in" in start_sign_in(admin, oauth_upstream)
 
 
 def test_a_token_endpoint_that_is_away_costs_nothing(
-    admin: Client, signing: Upstream, authority: Authority, client: RawClient
+    admin: Client, oauth_upstream: Upstream, authorization_server: AuthorizationServer, client: RawClient
 ) -> None:
-    there = authority.server["token_endpoint"]
-    authority.server["token_endpoint"] = "http://127.0.0.1:9/token"
-    assert "The token endpoint gave no usable answer" in come_back(admin, authority.allow(leave(admin, signing)))
+    token_endpoint = authorization_server.server["token_endpoint"]
+    authorization_server.server["token_endpoint"] = "http://127.0.0.1:9/token"
+    assert "The token endpoint gave no usable answer" in finish_sign_in(
+        admin, authorization_server.allow(start_sign_in(admin, oauth_upstream))
+    )
     assert not UpstreamCredential.objects.exists()
-    authority.server["token_endpoint"] = there
-    row = sign_in(admin, signing, authority)
+    authorization_server.server["token_endpoint"] = token_endpoint
+    row = sign_in(admin, oauth_upstream, authorization_server)
     tokens = replace(Tokens.read(store.unseal(row)), token_endpoint="http://127.0.0.1:9/token")
-    store.save_tokens(signing, TENANT, tokens, Grant(seconds=3600))
+    store.save_tokens(oauth_upstream, TENANT, tokens, Grant(seconds=3600))
     UpstreamCredential.objects.update(refresh_at=timezone.now())
     asyncio.run(refresh.refresh_due())
     row.refresh_from_db()
@@ -378,72 +401,78 @@ def test_a_token_endpoint_that_is_away_costs_nothing(
 
 
 def test_tokens_are_refreshed_once_before_they_expire(
-    admin: Client, signing: Upstream, authority: Authority, client: RawClient
+    admin: Client, oauth_upstream: Upstream, authorization_server: AuthorizationServer, client: RawClient
 ) -> None:
-    row = sign_in(admin, signing, authority)
+    row = sign_in(admin, oauth_upstream, authorization_server)
     UpstreamCredential.objects.update(refresh_at=timezone.now())
 
     async def twice() -> None:
         await asyncio.gather(refresh.refresh(row.pk), refresh.refresh(row.pk), refresh.refresh_due())
 
     asyncio.run(twice())
-    assert [form["grant_type"] for form in authority.forms] == ["authorization_code", "refresh_token"]
-    assert authority.forms[1]["refresh_token"] == "refresh-1"
+    assert [form["grant_type"] for form in authorization_server.forms] == ["authorization_code", "refresh_token"]
+    assert authorization_server.forms[1]["refresh_token"] == "refresh-1"
     assert not outcome(client).get("isError")
-    # The server forgot the token: it is refreshed for the call, which did not run before.
-    authority.valid.clear()
+    # The server rejects the token: it is refreshed, and the call, which did not run, is sent again.
+    authorization_server.valid_tokens.clear()
     assert not outcome(client).get("isError")
     # An expired one is refreshed before the call.
     UpstreamCredential.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
     assert not outcome(client).get("isError")
-    assert len(authority.forms) == 4
+    assert len(authorization_server.forms) == 4
 
 
 def test_calls_whose_token_was_refused_share_one_refresh(
-    admin: Client, signing: Upstream, authority: Authority, client: RawClient, eventually: Callable[..., object]
+    admin: Client,
+    oauth_upstream: Upstream,
+    authorization_server: AuthorizationServer,
+    client: RawClient,
+    eventually: Callable[..., object],
 ) -> None:
-    sign_in(admin, signing, authority)
-    authority.valid.clear()
-    authority.released.clear()
-    assert authority.service
-    asked = sum(one.target == "/mcp" for one in authority.service.received)
+    sign_in(admin, oauth_upstream, authorization_server)
+    authorization_server.valid_tokens.clear()
+    authorization_server.may_refresh.clear()
+    assert authorization_server.service
+    calls_before = sum(one.target == "/mcp" for one in authorization_server.service.received)
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(outcome, client)
-        assert authority.arrived.wait(WAIT_SECONDS)
+        assert authorization_server.refresh_began.wait(WAIT_SECONDS)
         second = threads.submit(outcome, client)
-        received = authority.service.received
-        eventually(lambda: sum(one.target == "/mcp" for one in received) == asked + 2)
-        authority.released.set()
+        received = authorization_server.service.received
+        eventually(lambda: sum(one.target == "/mcp" for one in received) == calls_before + 2)
+        authorization_server.may_refresh.set()
         for one in (first, second):
             assert not one.result().get("isError"), one.result()
-    assert [form.get("refresh_token") for form in authority.forms] == [None, "refresh-1"]
+    assert [form.get("refresh_token") for form in authorization_server.forms] == [None, "refresh-1"]
 
 
 def test_a_refused_token_that_was_replaced_meanwhile_is_not_refreshed_again(
-    admin: Client, signing: Upstream, authority: Authority
+    admin: Client, oauth_upstream: Upstream, authorization_server: AuthorizationServer
 ) -> None:
-    row = sign_in(admin, signing, authority)
+    row = sign_in(admin, oauth_upstream, authorization_server)
 
     assert asyncio.run(refresh.refresh(row.pk, rejected=row))
     assert not asyncio.run(refresh.refresh(row.pk, rejected=row))
 
-    assert [form.get("refresh_token") for form in authority.forms] == [None, "refresh-1"]
+    assert [form.get("refresh_token") for form in authorization_server.forms] == [None, "refresh-1"]
 
 
-def test_a_call_that_is_cancelled_loses_no_new_token(admin: Client, signing: Upstream, authority: Authority) -> None:
-    row = sign_in(admin, signing, authority)
-    authority.released.clear()
+def test_a_call_that_is_cancelled_loses_no_new_token(
+    admin: Client, oauth_upstream: Upstream, authorization_server: AuthorizationServer
+) -> None:
+    row = sign_in(admin, oauth_upstream, authorization_server)
+    authorization_server.may_refresh.clear()
 
     async def cancelled() -> None:
         call = asyncio.create_task(refresh.refresh(row.pk, rejected=row))
-        assert await asyncio.to_thread(authority.arrived.wait, WAIT_SECONDS)
+        assert await asyncio.to_thread(authorization_server.refresh_began.wait, WAIT_SECONDS)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
 
     asyncio.run(cancelled())
-    authority.released.set()
-    # A process that ends waits for it.
+    authorization_server.may_refresh.set()
+    # The process waits for it when it stops.
     refresh.refresher.stop()
     row.refresh_from_db()
     assert Tokens.read(store.unseal(row)).refresh_token == "refresh-2"
@@ -452,10 +481,14 @@ def test_a_call_that_is_cancelled_loses_no_new_token(admin: Client, signing: Ups
 
 @pytest.mark.parametrize(("lifetime", "expires"), [(None, None), ("60", 60), ("soon", None), (10**12, None)])
 def test_tokens_are_refreshed_also_without_a_usable_lifetime(
-    admin: Client, signing: Upstream, authority: Authority, lifetime: int | str | None, expires: int | None
+    admin: Client,
+    oauth_upstream: Upstream,
+    authorization_server: AuthorizationServer,
+    lifetime: int | str | None,
+    expires: int | None,
 ) -> None:
-    authority.lifetime = lifetime
-    row = sign_in(admin, signing, authority)
+    authorization_server.expires_in = lifetime
+    row = sign_in(admin, oauth_upstream, authorization_server)
     assert row.refresh_at
     left = row.refresh_at - timezone.now()
     assert (row.expires_at is None) == (expires is None)
@@ -464,58 +497,69 @@ def test_tokens_are_refreshed_also_without_a_usable_lifetime(
 
 @pytest.mark.parametrize("what", ["upstream", "tenant"])
 def test_nothing_is_refreshed_for_what_is_disabled(
-    admin: Client, signing: Upstream, authority: Authority, what: str
+    admin: Client, oauth_upstream: Upstream, authorization_server: AuthorizationServer, what: str
 ) -> None:
-    sign_in(admin, signing, authority)
+    sign_in(admin, oauth_upstream, authorization_server)
     UpstreamCredential.objects.update(refresh_at=timezone.now())
     if what == "upstream":
         Upstream.objects.update(enabled=False)
     else:
         Tenant.objects.update(is_active=False)
     asyncio.run(refresh.refresh_due())
-    assert len(authority.forms) == 1
+    assert len(authorization_server.forms) == 1
 
 
 def test_one_tenant_with_many_tokens_leaves_room_for_others(
-    signing: Upstream, authority: Authority, monkeypatch: pytest.MonkeyPatch
+    oauth_upstream: Upstream, authorization_server: AuthorizationServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Tenant.objects.create(slug="globex", name="Globex")
-    of_other = Upstream.objects.create(tenant=other, name="books", url=signing.url, credential="oauth")
-    given = Tokens("token", "refresh", f"{authority.url}/token", "known", "", "none", authority.url, signing.url)
-    rows = [keys.issue(signing.tenant, f"key {number}")[0] for number in range(3)]
+    of_other = Upstream.objects.create(tenant=other, name="books", url=oauth_upstream.url, credential="oauth")
+    issued = Tokens(
+        "token",
+        "refresh",
+        f"{authorization_server.url}/token",
+        "known",
+        "",
+        "none",
+        authorization_server.url,
+        oauth_upstream.url,
+    )
+    rows = [keys.issue(oauth_upstream.tenant, f"key {number}")[0] for number in range(3)]
     for row in rows:
-        store.save_tokens(signing, Owner(key_id=row.pk), given, Grant(3600))
-    store.save_tokens(of_other, TENANT, given, Grant(3600))
+        store.save_tokens(oauth_upstream, Owner(key_id=row.pk), issued, Grant(3600))
+    store.save_tokens(of_other, TENANT, issued, Grant(3600))
     now = timezone.now()
-    UpstreamCredential.objects.filter(tenant=signing.tenant).update(refresh_at=now - timedelta(seconds=9))
+    UpstreamCredential.objects.filter(tenant=oauth_upstream.tenant).update(refresh_at=now - timedelta(seconds=9))
     UpstreamCredential.objects.filter(tenant=other).update(refresh_at=now)
     monkeypatch.setattr(refresh, "TENANT_BATCH", 2)
     asyncio.run(refresh.refresh_due())
     refreshed = UpstreamCredential.objects.filter(refresh_at__gt=now)
-    assert sorted(refreshed.values_list("tenant__slug", flat=True)) == sorted(["globex", *[signing.tenant.slug] * 2])
+    assert sorted(refreshed.values_list("tenant__slug", flat=True)) == sorted(
+        ["globex", *[oauth_upstream.tenant.slug] * 2]
+    )
 
 
 def test_a_token_is_not_sent_to_another_path(
-    admin: Client, signing: Upstream, authority: Authority, client: RawClient
+    admin: Client, oauth_upstream: Upstream, authorization_server: AuthorizationServer, client: RawClient
 ) -> None:
-    sign_in(admin, signing, authority)
-    signing.url = f"{authority.url}/somebody-else"
-    signing.save()
+    sign_in(admin, oauth_upstream, authorization_server)
+    oauth_upstream.url = f"{authorization_server.url}/somebody-else"
+    oauth_upstream.save()
     assert "needs a sign-in" in text(outcome(client))
-    assert authority.service
-    assert not [one for one in authority.service.received if one.target == "/somebody-else"]
+    assert authorization_server.service
+    assert not [one for one in authorization_server.service.received if one.target == "/somebody-else"]
 
 
 def test_an_upstream_that_answers_without_end_is_not_waited_for(
-    admin: Client, signing: Upstream, authority: Authority, monkeypatch: pytest.MonkeyPatch
+    admin: Client, oauth_upstream: Upstream, authorization_server: AuthorizationServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(documents, "TIMEOUT_SECONDS", 0.2)
     hung_up = threading.Event()
-    called = authority.answer
+    respond = authorization_server.answer
 
     def drip(request: Received) -> Any:
         if request.target != "/mcp":
-            yield called(request)
+            yield respond(request)
             return
         yield b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n"
         for _ in range(500):
@@ -523,44 +567,48 @@ def test_an_upstream_that_answers_without_end_is_not_waited_for(
             if hung_up.wait(0.02):
                 return
 
-    assert authority.service
-    authority.service.answer = drip
-    address = leave(admin, signing)
+    assert authorization_server.service
+    authorization_server.service.answer = drip
+    address = start_sign_in(admin, oauth_upstream)
     hung_up.set()
     assert "code_challenge" in address, "the well-known addresses remain"
 
 
 def test_a_failed_refresh_keeps_the_token_until_it_expires_and_then_names_the_link(
-    admin: Client, signing: Upstream, authority: Authority, client: RawClient
+    admin: Client, oauth_upstream: Upstream, authorization_server: AuthorizationServer, client: RawClient
 ) -> None:
-    row = sign_in(admin, signing, authority)
-    for problem, again in (("temporarily_unavailable", True), ("invalid_grant", False)):
-        authority.problem = problem
+    row = sign_in(admin, oauth_upstream, authorization_server)
+    for problem, is_retried in (("temporarily_unavailable", True), ("invalid_grant", False)):
+        authorization_server.token_error = problem
         UpstreamCredential.objects.update(refresh_at=timezone.now())
         asyncio.run(refresh.refresh_due())
         row.refresh_from_db()
         assert problem in row.problem
-        assert (row.refresh_at is not None) == again
+        assert (row.refresh_at is not None) == is_retried
         assert not outcome(client).get("isError")
     assert "Sign in again." in admin.get(PAGE).content.decode()
     UpstreamCredential.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
-    assert f"Sign in at {client.url}{PAGE}/{signing.pk}" in text(outcome(client)), "where the client reached the hub"
+    assert f"Sign in at {client.url}{PAGE}/{oauth_upstream.pk}" in text(outcome(client)), (
+        "where the client reached the hub"
+    )
 
 
 def test_a_call_that_needs_more_permissions_says_where_to_allow_them(
-    admin: Client, signing: Upstream, authority: Authority, client: RawClient
+    admin: Client, oauth_upstream: Upstream, authorization_server: AuthorizationServer, client: RawClient
 ) -> None:
-    sign_in(admin, signing, authority)
+    sign_in(admin, oauth_upstream, authorization_server)
     challenge = 'Bearer error="insufficient_scope", scope="write"'
-    authority.refused = http_response(403, b"{}", "application/json", WWW_Authenticate=challenge, Connection="close")
-    said = text(outcome(client))
-    assert "asks for more permissions for this: write." in said
-    assert f"{PAGE}/{signing.pk}" in said
-    assert "scope=read+write" in leave(admin, signing)
+    authorization_server.call_response = http_response(
+        403, b"{}", "application/json", WWW_Authenticate=challenge, Connection="close"
+    )
+    error_text = text(outcome(client))
+    assert "asks for more permissions for this: write." in error_text
+    assert f"{PAGE}/{oauth_upstream.pk}" in error_text
+    assert "scope=read+write" in start_sign_in(admin, oauth_upstream)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"server.issuer": "https://evil.example"}, "of another issuer"),
         ({"server.code_challenge_methods_supported": ["plain"]}, "PKCE with S256"),
@@ -575,20 +623,24 @@ def test_a_call_that_needs_more_permissions_says_where_to_allow_them(
     ],
 )
 def test_metadata_that_is_wrong_leads_nowhere(
-    admin: Client, signing: Upstream, authority: Authority, changes: dict[str, Any], said: str
+    admin: Client,
+    oauth_upstream: Upstream,
+    authorization_server: AuthorizationServer,
+    changes: dict[str, Any],
+    message: str,
 ) -> None:
     for name, value in changes.items():
-        of, _, one = name.partition(".")
-        if one:
-            getattr(authority, of)[one] = value
+        part, _, field = name.partition(".")
+        if field:
+            getattr(authorization_server, part)[field] = value
         else:
-            setattr(authority, of, value)
-    assert said in unescape(leave(admin, signing))
-    assert not authority.forms
+            setattr(authorization_server, part, value)
+    assert message in unescape(start_sign_in(admin, oauth_upstream))
+    assert not authorization_server.forms
 
 
 @pytest.mark.parametrize(
-    ("changes", "problem", "said"),
+    ("changes", "problem", "message"),
     [
         ({"iss": "https://evil.example"}, "", "of another authorization server"),
         ({"iss": None}, "", "of another authorization server"),
@@ -599,28 +651,33 @@ def test_metadata_that_is_wrong_leads_nowhere(
     ],
 )
 def test_an_answer_that_is_wrong_stores_nothing(
-    admin: Client, signing: Upstream, authority: Authority, changes: dict[str, Any], problem: str, said: str
+    admin: Client,
+    oauth_upstream: Upstream,
+    authorization_server: AuthorizationServer,
+    changes: dict[str, Any],
+    problem: str,
+    message: str,
 ) -> None:
-    answer = {**authority.allow(leave(admin, signing)), **changes}
-    authority.problem = problem
-    assert said in come_back(admin, {name: value for name, value in answer.items() if value is not None})
+    params = {**authorization_server.allow(start_sign_in(admin, oauth_upstream)), **changes}
+    authorization_server.token_error = problem
+    assert message in finish_sign_in(admin, {name: value for name, value in params.items() if value is not None})
     assert not UpstreamCredential.objects.exists()
 
 
 def test_an_answer_counts_once_and_in_the_browser_that_began(
-    admin: Client, near: Tenant, signing: Upstream, authority: Authority
+    admin: Client, loopback_tenant: Tenant, oauth_upstream: Upstream, authorization_server: AuthorizationServer
 ) -> None:
-    answer = authority.allow(leave(admin, signing))
-    other = person("cat", near, Role.ADMIN)
-    assert "not started in this browser" in come_back(other, answer)
-    assert "Signed in" in come_back(admin, answer)
-    assert "was completed before" in come_back(admin, answer)
-    assert len(authority.forms) == 1
-    row = store.of_owner(signing.pk, TENANT).get()
+    params = authorization_server.allow(start_sign_in(admin, oauth_upstream))
+    other = person("cat", loopback_tenant, Role.ADMIN)
+    assert "not started in this browser" in finish_sign_in(other, params)
+    assert "Signed in" in finish_sign_in(admin, params)
+    assert "was completed before" in finish_sign_in(admin, params)
+    assert len(authorization_server.forms) == 1
+    row = store.of_owner(oauth_upstream.pk, TENANT).get()
     assert b"token-1" not in bytes(row.ciphertext)
 
 
 def test_the_hubs_own_document_names_its_way_back() -> None:
-    said = Client().get("/oauth/upstream-client", headers={"host": "localhost"}).json()
-    assert said["client_id"] == "http://localhost/oauth/upstream-client"
-    assert said["redirect_uris"] == ["http://localhost/connections/upstreams/callback"]
+    document = Client().get("/oauth/upstream-client", headers={"host": "localhost"}).json()
+    assert document["client_id"] == "http://localhost/oauth/upstream-client"
+    assert document["redirect_uris"] == ["http://localhost/connections/upstreams/callback"]

@@ -1,4 +1,4 @@
-"""Connections that fail: what is told about it has no secret in it, and calls in progress go on."""
+"""Failing connections: their errors contain no secret, and calls in progress continue."""
 
 import asyncio
 import json
@@ -25,35 +25,37 @@ def with_token(tenant: Tenant, url: str, token: str) -> Upstream:
     return Upstream.objects.create(tenant=tenant, name="books", url=url, headers=headers)
 
 
-def test_a_credential_that_the_upstream_repeats_is_in_no_message(serve: Callable[..., Service], near: Tenant) -> None:
+def test_a_credential_that_the_upstream_repeats_is_in_no_message(
+    serve: Callable[..., Service], loopback_tenant: Tenant
+) -> None:
     def answer(request: Received) -> bytes:
-        said = f"Unknown {request.headers['authorization']}\0"
-        return reply(json.loads(request.body)["id"], error={"code": -32000, "message": said})
+        message = f"Unknown {request.headers['authorization']}\0"
+        return reply(json.loads(request.body)["id"], error={"code": -32000, "message": message})
 
-    upstream = with_token(near, f"{serve(answer).url}/mcp", "hush-hush-1")
+    upstream = with_token(loopback_tenant, f"{serve(answer).url}/mcp", "hush-hush-1")
     with pytest.raises(UpstreamFailed, match="Unknown Bearer") as raised:
         service.discover(upstream)
-    noted = UpstreamStatus.objects.get(upstream=upstream).problem
-    assert "hush" not in f"{raised.value.message}{raised.value.cause}{raised.value.__cause__}{noted}"
+    recorded_problem = UpstreamStatus.objects.get(upstream=upstream).problem
+    assert "hush" not in f"{raised.value.message}{raised.value.cause}{raised.value.__cause__}{recorded_problem}"
     assert "\0" not in raised.value.message
 
 
 @pytest.mark.parametrize("token", ["hush\nhush", "hush\0", "hush\u20ac"])
-def test_a_secret_that_no_header_can_have_is_named_by_its_header(near: Tenant, token: str) -> None:
-    upstream = with_token(near, "http://127.0.0.1:9/mcp", token)
+def test_a_secret_that_no_header_can_have_is_named_by_its_header(loopback_tenant: Tenant, token: str) -> None:
+    upstream = with_token(loopback_tenant, "http://127.0.0.1:9/mcp", token)
     with pytest.raises(UpstreamFailed, match="The value of the header Authorization cannot be sent") as raised:
         service.discover(upstream)
     assert "hush" not in f"{raised.value.message}{raised.value.cause}"
 
 
-def test_whitespace_around_a_secret_is_not_sent(serve: Callable[..., Service], near: Tenant) -> None:
+def test_whitespace_around_a_secret_is_not_sent(serve: Callable[..., Service], loopback_tenant: Tenant) -> None:
     served = serve(scripted.modern(lambda *_: ""))
-    service.discover(with_token(near, f"{served.url}/mcp", "hush-hush-1\n"))
+    service.discover(with_token(loopback_tenant, f"{served.url}/mcp", "hush-hush-1\n"))
     assert {one.headers["authorization"] for one in served.received} == {"Bearer hush-hush-1"}
 
 
 def test_a_connection_that_a_call_began_to_use_is_not_closed_as_idle(
-    near: Tenant, monkeypatch: pytest.MonkeyPatch
+    loopback_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Closing another idle connection takes a while, in which the call begins."""
     monkeypatch.setattr(connections, "IDLE_SECONDS", -1.0)
@@ -68,15 +70,17 @@ def test_a_connection_that_a_call_began_to_use_is_not_closed_as_idle(
         closed.append((connection.endpoint.name, connection.active_calls))
 
     monkeypatch.setattr(Connection, "close", close)
-    made = [Upstream.objects.create(tenant=near, name=name, url="http://127.0.0.1:9/mcp") for name in "ab"]
-    endpoints = [endpoint_of(one, near, {}) for one in made]
+    upstreams = [
+        Upstream.objects.create(tenant=loopback_tenant, name=name, url="http://127.0.0.1:9/mcp") for name in "ab"
+    ]
+    endpoints = [endpoint_of(upstream, loopback_tenant, {}) for upstream in upstreams]
     holder = Connections()
     finished: Any = None
 
     async def nothing(_connection: Connection) -> None:
         return None
 
-    async def works(connection: Connection) -> int:
+    async def call(connection: Connection) -> int:
         may_close.set()
         await asyncio.sleep(0.1)
         return connection.active_calls
@@ -86,7 +90,7 @@ def test_a_connection_that_a_call_began_to_use_is_not_closed_as_idle(
             holder.submit(holder.use(endpoint, nothing)).result(10)
         sweeping = holder.submit(holder._close_idle())
         assert is_closing.wait(10)
-        finished = holder.submit(holder.use(endpoints[1], works)).result(10)
+        finished = holder.submit(holder.use(endpoints[1], call)).result(10)
         sweeping.result(10)
     finally:
         may_close.set()

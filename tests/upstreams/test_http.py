@@ -1,4 +1,4 @@
-"""Upstreams over HTTP: sessions, streams that break, servers that lie, hang, flood or go away, and circles of hubs."""
+"""Upstreams over HTTP: sessions, resumed streams, invalid responses, credentials, and loops of hubs."""
 
 import json
 import threading
@@ -38,14 +38,14 @@ def peer(client: RawClient) -> Peer:
 
 
 @pytest.fixture
-def look(serve: Callable[..., Service], add: Callable[..., Upstream], peer: Peer) -> Callable[..., Any]:
+def call_look(serve: Callable[..., Service], add_upstream: Callable[..., Upstream], peer: Peer) -> Callable[..., Any]:
     """Add a scripted upstream whose calls are answered by a function, and call its tool."""
     served: list[Service] = []
 
     def call(answer: Callable[[Received, dict[str, Any]], Any] | None = None, **more: Any) -> dict[str, Any]:
         if answer is not None:
             served.append(serve(scripted.modern(answer)))
-            add(f"{served[-1].url}/mcp", prefix="", **more)
+            add_upstream(f"{served[-1].url}/mcp", prefix="", **more)
         outcome: dict[str, Any] = peer.result("look")
         return outcome
 
@@ -61,13 +61,13 @@ def text_of(outcome: dict[str, Any]) -> str:
 # --- Handshake sessions ---
 
 
-class Forgetful:
-    """A handshake server that forgets its sessions when it is told to."""
+class ForgetfulServer:
+    """A handshake server that forgets its sessions when a test clears `session_ids`."""
 
     def __init__(self) -> None:
-        self.sessions = 0
-        self.ran = 0
-        self.known: set[str] = set()
+        self.session_count = 0
+        self.calls = 0
+        self.session_ids: set[str] = set()
 
     def __call__(self, request: Received) -> bytes:  # noqa: PLR0911 - one for each kind of request
         if request.method != "POST":
@@ -76,41 +76,41 @@ class Forgetful:
         if message["method"] == "server/discover":
             return http_response(400, b"Bad Request", Connection="close")
         if message["method"] == "initialize":
-            self.sessions += 1
-            self.known.add(f"s{self.sessions}")
+            self.session_count += 1
+            self.session_ids.add(f"s{self.session_count}")
             found = {"protocolVersion": "2025-03-26", "capabilities": {"tools": {}}, "serverInfo": {"name": "old"}}
             body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": found}).encode()
-            return http_response(200, body, JSON, Mcp_Session_Id=f"s{self.sessions}", Connection="close")
-        if request.headers.get("mcp-session-id") not in self.known:
+            return http_response(200, body, JSON, Mcp_Session_Id=f"s{self.session_count}", Connection="close")
+        if request.headers.get("mcp-session-id") not in self.session_ids:
             return http_response(404, b"no such session", Connection="close")
         if "id" not in message:
             return http_response(202, Connection="close")
         if message["method"] == "tools/list":
             return reply(message["id"], {"tools": [LOOK]})
-        self.ran += 1
+        self.calls += 1
         assert request.headers["mcp-protocol-version"] == "2025-03-26"
         assert "io.modelcontextprotocol/protocolVersion" not in message["params"]["_meta"]
-        return reply(message["id"], result(f"run {self.ran}"))
+        return reply(message["id"], result(f"run {self.calls}"))
 
 
 def test_a_forgotten_session_is_renewed_and_the_call_runs_once(
-    serve: Callable[..., Service], add: Callable[..., Upstream], peer: Peer
+    serve: Callable[..., Service], add_upstream: Callable[..., Upstream], peer: Peer
 ) -> None:
-    server = Forgetful()
-    upstream = add(f"{serve(server).url}/mcp", prefix="")
+    server = ForgetfulServer()
+    upstream = add_upstream(f"{serve(server).url}/mcp", prefix="")
     assert (upstream.status.era, upstream.status.version) == ("handshake", "2025-03-26")
     assert text_of(peer.result("look")) == "run 1"
     # One session lists, and the other one calls.
-    assert server.sessions == 2
-    server.known.clear()
+    assert server.session_count == 2
+    server.session_ids.clear()
     assert text_of(peer.result("look")) == "run 2"
-    assert (server.sessions, server.ran) == (3, 2)
+    assert (server.session_count, server.calls) == (3, 2)
 
 
 # --- Streams ---
 
 
-def test_a_stream_that_ends_early_is_resumed_and_the_call_is_not_sent_again(look: Callable[..., Any]) -> None:
+def test_a_stream_that_ends_early_is_resumed_and_the_call_is_not_sent_again(call_look: Callable[..., Any]) -> None:
     calls: list[Any] = []
 
     def begin(_request: Received, message: dict[str, Any]) -> bytes:
@@ -123,66 +123,66 @@ def test_a_stream_that_ends_early_is_resumed_and_the_call_is_not_sent_again(look
             return EVENTS + event(response(calls[0], "resumed"), "8")
         return scripted.modern(begin)(request)
 
-    assert text_of(_with(look, answer)) == "resumed"
+    assert text_of(_with(call_look, answer)) == "resumed"
     assert len(calls) == 1
 
 
-def _with(look: Callable[..., Any], answer: Callable[[Received], Any]) -> dict[str, Any]:
+def _with(call_look: Callable[..., Any], answer: Callable[[Received], Any]) -> dict[str, Any]:
     """Call the tool of an upstream that answers each request with `answer`."""
-    first = look(lambda _request, _message: "before")
-    assert text_of(first) == "before"
-    look.served[0].answer = answer  # type: ignore[attr-defined]
-    outcome: dict[str, Any] = look()
+    result_before = call_look(lambda _request, _message: "before")
+    assert text_of(result_before) == "before"
+    call_look.served[0].answer = answer  # type: ignore[attr-defined]
+    outcome: dict[str, Any] = call_look()
     return outcome
 
 
-def test_a_stream_that_breaks_without_an_id_is_an_error_and_not_repeated(look: Callable[..., Any]) -> None:
+def test_a_stream_that_breaks_without_an_id_is_an_error_and_not_repeated(call_look: Callable[..., Any]) -> None:
     calls: list[Any] = []
 
     def answer(_request: Received, message: dict[str, Any]) -> bytes:
         calls.append(message["id"])
         return EVENTS + b": nothing more\n\n"
 
-    outcome = look(answer)
+    outcome = call_look(answer)
     assert "The call may have run." in text_of(outcome)
     assert len(calls) == 1
     assert Call.objects.get(tool_name="look").outcome == Outcome.TOOL_ERROR
 
 
-def test_a_connection_that_breaks_before_the_answer_is_not_repeated(look: Callable[..., Any]) -> None:
+def test_a_connection_that_breaks_before_the_answer_is_not_repeated(call_look: Callable[..., Any]) -> None:
     calls: list[Any] = []
 
     def answer(_request: Received, message: dict[str, Any]) -> bytes:
         calls.append(message["id"])
         return b""
 
-    assert look(answer)["isError"]
+    assert call_look(answer)["isError"]
     assert len(calls) == 1
 
 
 def test_logs_and_progress_arrive_in_order_and_before_the_result(
-    look: Callable[..., Any], peer: Peer, serve: Callable[..., Service], add: Callable[..., Upstream]
+    call_look: Callable[..., Any], peer: Peer, serve: Callable[..., Service], add_upstream: Callable[..., Upstream]
 ) -> None:
     def answer(_request: Received, message: dict[str, Any]) -> bytes:
         token = message["params"]["_meta"]["progressToken"]
-        told = [
+        notifications = [
             {"method": "notifications/progress", "params": {"progressToken": token, "progress": 1, "total": 2}},
             {"method": "notifications/message", "params": {"level": "warning", "data": "hm", "logger": "shelf"}},
             {"method": "notifications/progress", "params": {"progressToken": "other", "progress": 9}},
         ]
-        said = b"".join(event({"jsonrpc": "2.0", **one}) for one in told)
-        return EVENTS + said + event(response(message["id"], "done"))
+        events = b"".join(event({"jsonrpc": "2.0", **one}) for one in notifications)
+        return EVENTS + events + event(response(message["id"], "done"))
 
-    add(f"{serve(scripted.modern(answer)).url}/mcp", prefix="")
+    add_upstream(f"{serve(scripted.modern(answer)).url}/mcp", prefix="")
     meta = {"progressToken": 5, "io.modelcontextprotocol/logLevel": "info"}
     with peer.stream("tools/call", {"name": "look", "arguments": {}, "_meta": meta}) as stream:
-        heard = stream.read_to_end()
-    assert [one.get("method") for one in heard] == ["notifications/progress", "notifications/message", None]
-    assert heard[1]["params"]["logger"] == "shelf"
+        messages = stream.read_to_end()
+    assert [one.get("method") for one in messages] == ["notifications/progress", "notifications/message", None]
+    assert messages[1]["params"]["logger"] == "shelf"
     assert list(CallEvent.objects.order_by("sequence").values_list("kind", flat=True)) == ["progress", "log"]
 
 
-# --- Servers that misbehave ---
+# --- Invalid responses ---
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,10 @@ def test_logs_and_progress_arrive_in_order_and_before_the_result(
         (b'{"jsonrpc":"2.0","id":ID,"error":"odd"}', "returned error 0"),
     ],
 )
-def test_an_invalid_answer_is_an_error_of_the_tool(look: Callable[..., Any], body: bytes, message: str) -> None:
-    outcome = look(lambda _request, asked: http_response(200, body.replace(b"ID", str(asked["id"]).encode()), JSON))
+def test_an_invalid_answer_is_an_error_of_the_tool(call_look: Callable[..., Any], body: bytes, message: str) -> None:
+    outcome = call_look(
+        lambda _request, request: http_response(200, body.replace(b"ID", str(request["id"]).encode()), JSON)
+    )
     assert outcome["isError"]
     assert message in text_of(outcome)
 
@@ -211,11 +213,11 @@ def test_an_invalid_answer_is_an_error_of_the_tool(look: Callable[..., Any], bod
     ("status", "message"),
     [(401, "refused the credential"), (302, "redirects"), (500, "HTTP 500"), (202, "gives no answer")],
 )
-def test_a_status_without_an_answer_is_told(look: Callable[..., Any], status: int, message: str) -> None:
-    assert message in text_of(look(lambda _request, _asked: http_response(status, b"")))
+def test_an_error_status_is_an_error_of_the_tool(call_look: Callable[..., Any], status: int, message: str) -> None:
+    assert message in text_of(call_look(lambda _request, _message: http_response(status, b"")))
 
 
-def test_a_result_above_the_limit_is_refused_while_it_comes(look: Callable[..., Any], settings: Any) -> None:
+def test_a_result_above_the_limit_is_refused_while_it_comes(call_look: Callable[..., Any], settings: Any) -> None:
     settings.MCPHUB_MAX_RESULT_BYTES = 10_000
 
     def flood(_request: Received, _message: dict[str, Any]) -> Iterator[bytes]:
@@ -223,25 +225,27 @@ def test_a_result_above_the_limit_is_refused_while_it_comes(look: Callable[..., 
         for _ in range(1000):
             yield b"x" * 100_000
 
-    assert "a message of more than" in text_of(look(flood))
+    assert "a message of more than" in text_of(call_look(flood))
 
 
-def test_one_that_is_away_is_not_tried_for_each_call(look: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert text_of(look(lambda _request, _message: http_response(503, b"")))
-    service_of = look.served[0]  # type: ignore[attr-defined]
-    look()
-    look()
-    received = len(service_of.received)
-    assert "is not available. The next attempt is in" in text_of(look())
-    assert len(service_of.received) == received
+def test_one_that_is_away_is_not_tried_for_each_call(
+    call_look: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert text_of(call_look(lambda _request, _message: http_response(503, b"")))
+    upstream_service = call_look.served[0]  # type: ignore[attr-defined]
+    call_look()
+    call_look()
+    received = len(upstream_service.received)
+    assert "is not available. The next attempt is in" in text_of(call_look())
+    assert len(upstream_service.received) == received
 
 
 @pytest.mark.parametrize("era", ["modern", "handshake"])
 def test_a_cancelled_call_is_cancelled_at_the_upstream(
-    sdk_server: Callable[..., SdkServer], add: Callable[..., Upstream], client: RawClient, era: str
+    sdk_server: Callable[..., SdkServer], add_upstream: Callable[..., Upstream], client: RawClient, era: str
 ) -> None:
     server = sdk_server()
-    add(server, era=era)
+    add_upstream(server, era=era)
     peer = client.peer("2025-06-18")
     caller = threading.Thread(target=lambda: peer.call("books_wait", id="w"))
     caller.start()
@@ -252,48 +256,50 @@ def test_a_cancelled_call_is_cancelled_at_the_upstream(
     assert Call.objects.get(tool_name="books_wait").outcome == Outcome.CANCELLED
 
 
-def test_definitions_are_listed_once_a_minute_and_not_for_each_call(look: Callable[..., Any]) -> None:
-    look(lambda _request, _message: "fine")
-    look()
-    look()
-    asked = [json.loads(request.body)["method"] for request in look.served[0].received]  # type: ignore[attr-defined]
-    assert (asked.count("tools/list"), asked.count("tools/call")) == (1, 3)
+def test_definitions_are_listed_once_a_minute_and_not_for_each_call(call_look: Callable[..., Any]) -> None:
+    call_look(lambda _request, _message: "fine")
+    call_look()
+    call_look()
+    methods = [json.loads(request.body)["method"] for request in call_look.served[0].received]  # type: ignore[attr-defined]
+    assert (methods.count("tools/list"), methods.count("tools/call")) == (1, 3)
 
 
 # --- Credentials and addresses ---
 
 
-def test_a_secret_reaches_the_upstream_and_no_result(look: Callable[..., Any], near: Tenant) -> None:
-    authoring.set_secret(near, "BOOKS", "hush-hush-1")
-    outcome = look(
+def test_a_secret_reaches_the_upstream_and_no_result(call_look: Callable[..., Any], loopback_tenant: Tenant) -> None:
+    authoring.set_secret(loopback_tenant, "BOOKS", "hush-hush-1")
+    outcome = call_look(
         lambda request, _message: request.headers["authorization"],
         headers={"Authorization": "Bearer {secret:BOOKS}"},
     )
     assert text_of(outcome) == "Bearer [redacted]"
 
 
-def test_a_missing_secret_is_named(look: Callable[..., Any], near: Tenant) -> None:
-    secret = authoring.set_secret(near, "BOOKS", "hush-hush-1")
-    look(lambda _request, _message: "fine", headers={"Authorization": "Bearer {secret:BOOKS}"})
+def test_a_missing_secret_is_named(call_look: Callable[..., Any], loopback_tenant: Tenant) -> None:
+    secret = authoring.set_secret(loopback_tenant, "BOOKS", "hush-hush-1")
+    call_look(lambda _request, _message: "fine", headers={"Authorization": "Bearer {secret:BOOKS}"})
     authoring.delete_secret(secret)
-    assert "requires the secret 'BOOKS'" in text_of(look())
+    assert "requires the secret 'BOOKS'" in text_of(call_look())
 
 
 def test_an_address_that_is_no_longer_allowed_is_not_called(
-    look: Callable[..., Any], near: Tenant, eventually: Callable[..., Any]
+    call_look: Callable[..., Any], loopback_tenant: Tenant, eventually: Callable[..., Any]
 ) -> None:
-    assert text_of(look(lambda _request, _message: "fine")) == "fine"
-    near.allowed_networks = []
-    near.save()
-    eventually(lambda: "its address is private or reserved" in text_of(look()))
+    assert text_of(call_look(lambda _request, _message: "fine")) == "fine"
+    loopback_tenant.allowed_networks = []
+    loopback_tenant.save()
+    eventually(lambda: "its address is private or reserved" in text_of(call_look()))
 
 
-# --- Circles ---
+# --- Loops ---
 
 
-def test_a_hub_that_is_its_own_upstream_is_noticed_when_it_is_added(hub: EmbeddedHub, near: Tenant, key: str) -> None:
+def test_a_hub_that_is_its_own_upstream_is_noticed_when_it_is_added(
+    hub: EmbeddedHub, loopback_tenant: Tenant, key: str
+) -> None:
     upstream = Upstream.objects.create(
-        tenant=near, name="self", url=f"{hub.url}/mcp", headers={"Authorization": f"Bearer {key}"}
+        tenant=loopback_tenant, name="self", url=f"{hub.url}/mcp", headers={"Authorization": f"Bearer {key}"}
     )
     with pytest.raises(UpstreamFailed, match="the URL of the upstream leads back to it"):
         service.discover(upstream)
@@ -301,9 +307,9 @@ def test_a_hub_that_is_its_own_upstream_is_noticed_when_it_is_added(hub: Embedde
 
 @pytest.mark.parametrize(("path", "transport"), [("/mcp", "http"), ("/t/acme/mcp", "http"), ("/sse", "sse")])
 def test_a_circle_is_named_before_a_sign_in_is_asked_for(
-    hub: EmbeddedHub, near: Tenant, path: str, transport: str
+    hub: EmbeddedHub, loopback_tenant: Tenant, path: str, transport: str
 ) -> None:
-    upstream = Upstream.objects.create(tenant=near, name="self", url=f"{hub.url}{path}", transport=transport)
+    upstream = Upstream.objects.create(tenant=loopback_tenant, name="self", url=f"{hub.url}{path}", transport=transport)
     with pytest.raises(LoopRefused, match="the URL of the upstream leads back to it"):
         service.discover(upstream)
     assert "leads back to it" in upstream.status.problem
@@ -316,14 +322,14 @@ def test_a_request_names_the_hubs_that_it_passed(client: RawClient, header: str,
     assert client.modern("tools/list", headers={"X-Mcphub-Path": header}).status_code == status
 
 
-def test_the_hubs_that_a_call_passed_are_told_to_the_upstream(look: Callable[..., Any], peer: Peer) -> None:
-    assert len(text_of(look(lambda request, _message: request.headers["x-mcphub-path"]))) == 16
+def test_the_path_of_hubs_is_sent_to_the_upstream(call_look: Callable[..., Any], peer: Peer) -> None:
+    assert len(text_of(call_look(lambda request, _message: request.headers["x-mcphub-path"]))) == 16
     call = peer.call("look", headers={"X-Mcphub-Path": "0" * 16})
     assert call.json()["result"]["content"][0]["text"].startswith("0" * 16 + ",")
 
 
-def test_idle_connections_are_closed(look: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_connections_are_closed(call_look: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "IDLE_SECONDS", 0.0)
-    look(lambda _request, _message: "fine")
+    call_look(lambda _request, _message: "fine")
     holder = connections.current()
     assert holder._idle()

@@ -30,58 +30,62 @@ def sse_url() -> Iterator[str]:
         process.kill()
 
 
-def test_calls_pass_with_their_progress(sse_url: str, add: Callable[..., Upstream], client: RawClient) -> None:
-    upstream = add(sse_url, transport="sse", prefix="")
+def test_calls_pass_with_their_progress(sse_url: str, add_upstream: Callable[..., Upstream], client: RawClient) -> None:
+    upstream = add_upstream(sse_url, transport="sse", prefix="")
     assert upstream.status.era == "handshake"
     peer = client.peer("2026-07-28")
     params = {"name": "count", "arguments": {"steps": 2}, "_meta": {"progressToken": 1}}
     with peer.stream("tools/call", params) as stream:
-        heard = stream.read_to_end()
-    assert [one["params"]["progress"] for one in heard[:-1]] == [1, 2]
-    assert heard[-1]["result"]["structuredContent"] == {"result": "counted"}
+        messages = stream.read_to_end()
+    assert [message["params"]["progress"] for message in messages[:-1]] == [1, 2]
+    assert messages[-1]["result"]["structuredContent"] == {"result": "counted"}
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("endpoint", "message"),
     [
         (b"http://evil.example/take", "names another server for requests"),
         (b"http://[", "names an invalid URL for requests"),
     ],
 )
-def test_requests_stay_with_the_server(serve: Callable[..., Service], near: Tenant, said: bytes, message: str) -> None:
-    served = serve(lambda _request: EVENTS + b"event: endpoint\ndata: " + said + b"\n\n")
-    upstream = Upstream.objects.create(tenant=near, name="old", transport="sse", url=f"{served.url}/sse")
+def test_requests_stay_with_the_server(
+    serve: Callable[..., Service], loopback_tenant: Tenant, endpoint: bytes, message: str
+) -> None:
+    service_of_upstream = serve(lambda _request: EVENTS + b"event: endpoint\ndata: " + endpoint + b"\n\n")
+    upstream = Upstream.objects.create(
+        tenant=loopback_tenant, name="old", transport="sse", url=f"{service_of_upstream.url}/sse"
+    )
     with pytest.raises(UpstreamFailed, match=message):
         service.discover(upstream)
 
 
 def test_a_stream_that_ends_fails_what_waits_for_it(
-    serve: Callable[..., Service], add: Callable[..., Upstream], client: RawClient
+    serve: Callable[..., Service], add_upstream: Callable[..., Upstream], client: RawClient
 ) -> None:
     streams: list[queue.Queue[bytes | None]] = []
 
     def stream() -> Iterator[bytes]:
-        said: queue.Queue[bytes | None] = queue.Queue()
-        streams.append(said)
+        queue_of_stream: queue.Queue[bytes | None] = queue.Queue()
+        streams.append(queue_of_stream)
         yield EVENTS + f"event: endpoint\ndata: /messages/{len(streams) - 1}\n\n".encode()
-        while (message := said.get(timeout=WAIT_SECONDS)) is not None:
+        while (message := queue_of_stream.get(timeout=WAIT_SECONDS)) is not None:
             yield b"event: message\ndata: " + message + b"\n\n"
 
     def answer(request: Received) -> Any:
         if request.method == "GET":
             return stream()
-        message, said = json.loads(request.body), streams[int(request.target.rpartition("/")[2])]
+        message, stream_queue = json.loads(request.body), streams[int(request.target.rpartition("/")[2])]
         results = {
             "initialize": {"protocolVersion": "2024-11-05", "capabilities": {"tools": {}}, "serverInfo": {}},
             "tools/list": {"tools": [{"name": "end", "inputSchema": {"type": "object"}}]},
         }
-        found = results.get(message["method"])
+        result = results.get(message["method"])
         if message["method"] == "tools/call":
-            said.put(None)
+            stream_queue.put(None)
         elif "id" in message:
-            said.put(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": found}).encode())
+            stream_queue.put(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode())
         return http_response(202, Connection="close")
 
-    add(f"{serve(answer).url}/sse", transport="sse", prefix="")
+    add_upstream(f"{serve(answer).url}/sse", transport="sse", prefix="")
     result = client.peer("2026-07-28").result("end")
     assert "closed its stream. The call may have run." in result["content"][0]["text"]

@@ -1,4 +1,4 @@
-"""Pages to which upstreams send people: calls that need one first, and that one is done with, told to who was sent."""
+"""Elicitations of upstreams by URL: calls that require one first, and notifications of their completion."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,10 +19,10 @@ COMPLETE = "notifications/elicitation/complete"
 
 
 @pytest.fixture
-def server(sdk_server: Callable[..., SdkServer], add: Any) -> SdkServer:
+def server(sdk_server: Callable[..., SdkServer], add_upstream: Any) -> SdkServer:
     server = sdk_server()
     server.tools = [tool("visit"), tool("needs"), tool("echo")]
-    add(server, era="handshake")
+    add_upstream(server, era="handshake")
     return server
 
 
@@ -32,7 +32,7 @@ def result_text(result: dict[str, Any]) -> str:
 
 
 @pytest.mark.shows("elicitation.completion")
-def test_a_client_hears_on_the_stream_of_its_call_that_its_page_is_done_with(
+def test_the_completion_of_an_elicitation_is_notified_on_the_stream_of_its_call(
     server: SdkServer, client: RawClient
 ) -> None:
     peer = client.peer(OLD, URLS)
@@ -40,33 +40,35 @@ def test_a_client_hears_on_the_stream_of_its_call_that_its_page_is_done_with(
         question = stream.next()
         assert question["params"] == {"mode": "url", "message": "Open", "url": PAGE, "elicitationId": "e1"}
         assert peer.respond(question["id"], {"action": "accept"}).status_code == 202
-        told, last = stream.read_to_end()
-    assert (told["method"], told["params"]) == (COMPLETE, {"elicitationId": "e1"}), "nothing of unknown ids"
-    assert result_text(last["result"]) == "accept"
+        notification, response = stream.read_to_end()
+    assert (notification["method"], notification["params"]) == (COMPLETE, {"elicitationId": "e1"}), (
+        "nothing of unknown ids"
+    )
+    assert result_text(response["result"]) == "accept"
     assert message_of(client.peer(MODERN).call("books_echo", {}))["result"]
 
 
 @pytest.mark.shows("elicitation.completion", "elicitation.required-error")
-def test_a_call_that_needs_a_page_is_the_error_for_that_and_its_client_alone_hears_of_the_end(
+def test_a_required_elicitation_is_an_error_and_only_its_client_is_notified_of_the_completion(
     server: SdkServer, client: RawClient
 ) -> None:
     peer, other = client.peer(OLD, URLS), client.peer(OLD, URLS)
-    with peer.listening() as stream, other.listening() as silent:
-        refused = error_of(peer.call("books_needs"))
-        (page,) = refused["data"]["elicitations"]
-        assert refused["code"] == -32042
-        assert page == {"mode": "url", "message": "Sign in", "url": PAGE, "elicitationId": "e2"}
+    with peer.listening() as stream, other.listening() as other_stream:
+        error = error_of(peer.call("books_needs"))
+        (elicitation,) = error["data"]["elicitations"]
+        assert error["code"] == -32042
+        assert elicitation == {"mode": "url", "message": "Sign in", "url": PAGE, "elicitationId": "e2"}
         server.visited.set()
         for id in ("unknown", "e2", "e2"):
             server.complete(id)
-        told = stream.next()
-        assert (told["method"], told["params"]) == (COMPLETE, {"elicitationId": "e2"})
+        notification = stream.next()
+        assert (notification["method"], notification["params"]) == (COMPLETE, {"elicitationId": "e2"})
         assert result_text(peer.result("books_needs")) == "ran"
-        # What the next one of the other client says shows that it was told nothing.
+        # The first message of the other stream is about the other client's own call.
         server.visited.clear()
         assert error_of(other.call("books_needs"))["code"] == -32042
         server.complete("e2")
-        assert silent.next()["params"] == {"elicitationId": "e2"}
+        assert other_stream.next()["params"] == {"elicitationId": "e2"}
     assert list(Call.objects.filter(tool_name="books_needs").values_list("outcome", flat=True).order_by("pk")) == [
         Outcome.TOOL_ERROR,
         Outcome.OK,
@@ -79,26 +81,26 @@ def test_a_modern_client_is_asked_to_open_the_page_and_then_the_call_runs(
 ) -> None:
     monkeypatch.setattr(exchange, "PAGE_DELAYS", (0.01,))
     peer = client.peer(MODERN, URLS)
-    asked = peer.result("books_needs")
-    ((name, request),) = asked["inputRequests"].items()
+    input_required = peer.result("books_needs")
+    ((name, request),) = input_required["inputRequests"].items()
     assert request["params"] == {"mode": "url", "message": "Sign in", "url": PAGE}
 
-    def answered(action: str) -> dict[str, Any]:
+    def retry(action: str) -> dict[str, Any]:
         params = {**call_params("books_needs"), "inputResponses": {name: {"action": action}}}
         message: dict[str, Any] = message_of(
-            peer.request("tools/call", {**params, "requestState": asked["requestState"]})
+            peer.request("tools/call", {**params, "requestState": input_required["requestState"]})
         )
         return message["result"]
 
     server.visited.set()
-    assert result_text(answered("accept")) == "ran"
+    assert result_text(retry("accept")) == "ran"
     server.visited.clear()
-    # Who agreed and did not go there is told so, as is who would not go.
+    # Declining, and accepting without opening the page, are errors of the tool.
     for action in ("accept", "decline"):
-        asked = peer.result("books_needs")
-        told = answered(action)
-        assert told["isError"]
-        assert PAGE in result_text(told)
+        input_required = peer.result("books_needs")
+        result = retry(action)
+        assert result["isError"]
+        assert PAGE in result_text(result)
     assert server.called.count("needs") == 6
 
 
@@ -106,53 +108,55 @@ def test_a_modern_client_is_asked_to_open_the_page_and_then_the_call_runs(
     ("version", "capabilities"),
     [(MODERN, {}), (MODERN, {"elicitation": {}}), (OLD, {"elicitation": {}}), ("2025-06-18", URLS)],
 )
-def test_a_client_that_cannot_be_sent_to_a_page_is_told_its_address(
+def test_a_client_without_url_elicitation_gets_the_url_in_an_error(
     server: SdkServer, client: RawClient, version: str, capabilities: dict[str, Any]
 ) -> None:
-    told = client.peer(version, capabilities).result("books_needs")
-    assert told["isError"]
-    assert result_text(told) == (
+    result = client.peer(version, capabilities).result("books_needs")
+    assert result["isError"]
+    assert result_text(result) == (
         f"The upstream 'books' needs you to open a page first, and to call again then: Sign in {PAGE}"
     )
 
 
-def test_a_page_that_nobody_may_be_sent_to_is_named_to_nobody(server: SdkServer, client: RawClient) -> None:
+def test_an_unsafe_url_is_not_in_the_error(server: SdkServer, client: RawClient) -> None:
     server.page = "http://example.com/plain"
     for version in (OLD, MODERN):
-        told = client.peer(version, URLS).result("books_needs")
-        assert "error -32042: Sign in first." in result_text(told)
-        assert "example.com" not in result_text(told)
+        result = client.peer(version, URLS).result("books_needs")
+        assert "error -32042: Sign in first." in result_text(result)
+        assert "example.com" not in result_text(result)
 
 
-class Guest(pages.PageRecipient):
+class RecordingRecipient(pages.PageRecipient):
     """A client whose call has ended."""
 
-    def __init__(self, number: int, told: list[tuple[int, str]]) -> None:
+    def __init__(self, number: int, completed: list[tuple[int, str]]) -> None:
         self.session_id = number  # type: ignore[assignment]
-        self._told = told
+        self._completed = completed
 
     def notify_completed(self, id: str) -> None:
-        self._told.append((self.session_id, id))  # type: ignore[arg-type]
+        self._completed.append((self.session_id, id))  # type: ignore[arg-type]
 
 
 def test_what_a_connection_remembers_of_pages_is_bounded_and_ids_of_two_sessions_count_for_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pages, "MAX_PAGES", 3)
-    told: list[tuple[int, str]] = []
-    one, two = Guest(1, told), Guest(2, told)
-    known = pages.OpenPages()
+    completed: list[tuple[int, str]] = []
+    one, two = RecordingRecipient(1, completed), RecordingRecipient(2, completed)
+    open_pages = pages.OpenPages()
 
-    def need(id: Any, guest: Guest) -> None:
-        known.remember_error(ErrorResponse(-32042, "", {"elicitations": [{"elicitationId": id, "url": PAGE}]}), guest)
+    def remember(id: Any, recipient: RecordingRecipient) -> None:
+        open_pages.remember_error(
+            ErrorResponse(-32042, "", {"elicitations": [{"elicitationId": id, "url": PAGE}]}), recipient
+        )
 
     for id in ("a", "b", "c", "d", "x" * 201, 7, "", "\0"):
-        need(id, one)
-    need("d", two)
+        remember(id, one)
+    remember("d", two)
     for id in ("a", "b", "c", "d", None, ["a"]):
-        known.handle_completion({"method": COMPLETE, "params": {"elicitationId": id}})
-    known.handle_completion({"method": COMPLETE, "params": []})
-    assert told == [(1, "b"), (1, "c")]
+        open_pages.handle_completion({"method": COMPLETE, "params": {"elicitationId": id}})
+    open_pages.handle_completion({"method": COMPLETE, "params": []})
+    assert completed == [(1, "b"), (1, "c")]
 
 
 def test_a_notification_between_processes_carries_any_id(monkeypatch: pytest.MonkeyPatch) -> None:

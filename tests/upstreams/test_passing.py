@@ -1,4 +1,4 @@
-"""What else passes through: suggestions, announced changes of lists, and tools that run only as tasks."""
+"""Completions, list changes and task-only tools of upstreams are passed through."""
 
 import json
 import threading
@@ -13,15 +13,15 @@ from tests.web_services import Received, Service, http_response
 from tests.wire.client import MODERN, RawClient, error_of, message_of
 from tools_app.models import CallEvent, ItemState, Upstream, UpstreamItem
 
-TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+TASKS_CAPABILITY = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 SLOW = {**tool("slow"), "execution": {"taskSupport": "required"}}
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 def test_suggestions_come_from_the_upstream(
-    sdk_server: Callable[..., SdkServer], add: Any, client: RawClient, era: str
+    sdk_server: Callable[..., SdkServer], add_upstream: Any, client: RawClient, era: str
 ) -> None:
-    add(sdk_server(), era=era)
+    add_upstream(sdk_server(), era=era)
     peer = client.peer(MODERN)
     for ref, name in (
         ({"type": "ref/prompt", "name": "books_explain"}, "topic"),
@@ -33,22 +33,22 @@ def test_suggestions_come_from_the_upstream(
 
 
 def test_suggestions_of_a_changed_definition_are_not_asked_for(
-    sdk_server: Callable[..., SdkServer], add: Any, client: RawClient
+    sdk_server: Callable[..., SdkServer], add_upstream: Any, client: RawClient
 ) -> None:
-    add(sdk_server())
+    add_upstream(sdk_server())
     UpstreamItem.objects.filter(name="explain").update(digest="0" * 64)
     ref = {"type": "ref/prompt", "name": "books_explain"}
     params = {"ref": ref, "argument": {"name": "topic", "value": "t"}}
-    refused = error_of(client.peer(MODERN).request("completion/complete", params))
-    assert refused["message"] == "An error occurred completing the argument."
+    error = error_of(client.peer(MODERN).request("completion/complete", params))
+    assert error["message"] == "An error occurred completing the argument."
 
 
 def test_an_announced_change_is_listed_without_a_call(
-    sdk_server: Callable[..., SdkServer], add: Any, client: RawClient, eventually: Callable[..., Any]
+    sdk_server: Callable[..., SdkServer], add_upstream: Any, client: RawClient, eventually: Callable[..., Any]
 ) -> None:
     server = sdk_server()
     server.tools = [tool("other"), tool("change")]
-    add(server, era="handshake")
+    add_upstream(server, era="handshake")
     client.peer(MODERN, {"roots": {}}).result("books_change")
     eventually(lambda: UpstreamItem.objects.get(name="other").state == ItemState.CHANGED)
 
@@ -58,14 +58,14 @@ class TaskServer:
 
     def __init__(self) -> None:
         self.may_end = threading.Event()
-        self.asked: list[str] = []
+        self.methods: list[str] = []
         self.token: str | int = ""
 
     def answer(self, request: Received) -> Any:
         if request.method != "POST":
             return http_response(405)
         message = json.loads(request.body)
-        self.asked.append(message["method"])
+        self.methods.append(message["method"])
         if "id" not in message:
             return http_response(202)
         result = self._result(message["method"], message.get("params", {}))
@@ -73,8 +73,8 @@ class TaskServer:
             return reply(message["id"], result)
         params = {"progressToken": self.token, "progress": 1, "total": 2, "message": "Half"}
         progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
-        ended = {"jsonrpc": "2.0", "id": message["id"], "result": result}
-        stream = "".join(f"data: {json.dumps(one)}\n\n" for one in (progress, ended))
+        response = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+        stream = "".join(f"data: {json.dumps(one)}\n\n" for one in (progress, response))
         return http_response(200, stream.encode(), "text/event-stream")
 
     def _result(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -99,24 +99,24 @@ class TaskServer:
 
 
 @pytest.fixture
-def tasks(serve: Callable[..., Service], add: Callable[..., Upstream]) -> TaskServer:
+def tasks(serve: Callable[..., Service], add_upstream: Callable[..., Upstream]) -> TaskServer:
     server = TaskServer()
-    add(f"{serve(server.answer).url}/mcp", era="handshake")
+    add_upstream(f"{serve(server.answer).url}/mcp", era="handshake")
     return server
 
 
 def test_a_tool_that_runs_only_as_a_task_does_so_in_a_task_of_the_hub(
     tasks: TaskServer, client: RawClient, eventually: Callable[..., Any]
 ) -> None:
-    peer = client.peer(MODERN, TASKS)
+    peer = client.peer(MODERN, TASKS_CAPABILITY)
     created = peer.result("books_slow")
     assert created["resultType"] == "task"
-    about = {"taskId": created["taskId"]}
-    assert message_of(peer.request("tasks/get", about))["result"]["status"] == "working"
+    params = {"taskId": created["taskId"]}
+    assert message_of(peer.request("tasks/get", params))["result"]["status"] == "working"
     tasks.may_end.set()
 
     def ended() -> Any:
-        task = message_of(peer.request("tasks/get", about))["result"]
+        task = message_of(peer.request("tasks/get", params))["result"]
         return task if task["status"] != "working" else None
 
     assert eventually(ended)["result"]["content"][0]["text"] == "done"
@@ -129,8 +129,8 @@ def test_a_tool_that_runs_only_as_a_task_does_so_in_a_task_of_the_hub(
 def test_cancelling_a_task_of_the_hub_cancels_that_of_the_upstream(
     tasks: TaskServer, client: RawClient, eventually: Callable[..., Any]
 ) -> None:
-    peer = client.peer(MODERN, TASKS)
+    peer = client.peer(MODERN, TASKS_CAPABILITY)
     created = peer.result("books_slow")
-    eventually(lambda: "tasks/result" in tasks.asked)
+    eventually(lambda: "tasks/result" in tasks.methods)
     peer.request("tasks/cancel", {"taskId": created["taskId"]})
-    eventually(lambda: "tasks/cancel" in tasks.asked)
+    eventually(lambda: "tasks/cancel" in tasks.methods)

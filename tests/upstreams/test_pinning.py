@@ -11,7 +11,7 @@ from django.core.management import call_command
 from tests.upstreams.servers import ECHO, SdkServer, tool
 from tests.wire.client import Peer, RawClient, message_of
 from tools_app.models import ItemState, Tool, Upstream, UpstreamItem, versioned
-from tools_app.upstreams import connections, drafts, service
+from tools_app.upstreams import connections, service
 from tools_app.upstreams import connections as holder
 
 CHANGES = {
@@ -28,8 +28,8 @@ def server(sdk_server: Callable[..., SdkServer]) -> SdkServer:
 
 
 @pytest.fixture
-def upstream(server: SdkServer, add: Callable[..., Upstream]) -> Upstream:
-    return add(server)
+def upstream(server: SdkServer, add_upstream: Callable[..., Upstream]) -> Upstream:
+    return add_upstream(server)
 
 
 @pytest.fixture
@@ -211,10 +211,3 @@ def test_no_more_is_accepted_than_a_tenant_can_have(upstream: Upstream, monkeypa
         service.accept(items)
     assert upstream.tenant.tools.count() == before
     service.accept(items[:1])
-
-
-def test_a_tenant_has_a_bounded_number_of_upstreams(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drafts, "MAX_UPSTREAMS", 1)
-    assert not drafts.upstream_faults(upstream)
-    another = Upstream(tenant=upstream.tenant, name="another", url="https://books.example.com/mcp")
-    assert drafts.upstream_faults(another) == {"name": ["A tenant has at most 1 upstreams. Delete one first."]}

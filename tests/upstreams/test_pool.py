@@ -108,7 +108,7 @@ def test_one_request_after_another_takes_the_same_connection(monkeypatch: pytest
     run(work)
 
 
-@pytest.mark.parametrize("end", ["gone", "expired", "elsewhere", "none is kept", "said too much"])
+@pytest.mark.parametrize("end", ["gone", "expired", "elsewhere", "none is kept", "unexpected bytes"])
 def test_a_connection_that_cannot_be_used_again_is_closed(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools_app.upstreams.pool.SETTLE_SECONDS", 0.0)
 
@@ -120,7 +120,7 @@ def test_a_connection_that_cannot_be_used_again_is_closed(end: str, monkeypatch:
             first.transport.abort()
             await server.ended.acquire()
             server.ended.release()
-        elif end == "said too much":
+        elif end == "unexpected bytes":
             first.write(OK)
         if end == "elsewhere":
             with pytest.raises(ConnectError):
@@ -134,7 +134,7 @@ def test_a_connection_that_cannot_be_used_again_is_closed(end: str, monkeypatch:
     run(work)
 
 
-def test_a_request_that_finds_no_place_in_time_is_told_so() -> None:
+def test_a_request_without_a_free_connection_in_time_is_an_error() -> None:
     async def work(server: Server) -> None:
         pool = pool_of(size=1)
         connection = await pool.acquire(server.url)

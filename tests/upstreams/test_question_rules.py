@@ -1,4 +1,4 @@
-"""What an upstream may ask: what is refused to it, and what a modern upstream cannot do with its rounds."""
+"""Which requests of upstreams to clients are rejected, and the bounds of a modern upstream's rounds."""
 
 import asyncio
 import json
@@ -38,36 +38,39 @@ FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {
         ("tools/call", {}, "not forwarded"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_with_the_reason(method: str, params: Any, problem: str) -> None:
+def test_an_invalid_request_to_the_client_is_rejected_with_the_reason(method: str, params: Any, problem: str) -> None:
     with pytest.raises(InvalidQuestion, match=problem):
         question_of({"method": method, "params": params})
 
 
 @pytest.mark.parametrize(
-    ("kind", "said", "error"),
+    ("kind", "data", "error"),
     [
         ("error", {"code": -1, "message": "No", "data": None}, ErrorResponse),
         ("failure", {"message": "Broken", "cause": "reset"}, UpstreamFailed),
         ("problem", {"message": "Refused"}, ToolError),
     ],
 )
-def test_a_parked_call_fails_as_it_did_in_the_process_that_held_it(kind: str, said: Any, error: type) -> None:
+def test_a_parked_call_fails_as_it_did_in_the_process_that_held_it(kind: str, data: Any, error: type) -> None:
     with pytest.raises(error):
-        Step(Ticket(uuid4(), 1), {}, {"kind": kind, "said": said}).result()
+        Step(Ticket(uuid4(), 1), {}, {"kind": kind, "said": data}).result()
 
 
-def asking(requests: Any, state: Any = None) -> dict[str, Any]:
+def input_required(requests: Any, state: Any = None) -> dict[str, Any]:
     return {"resultType": "input_required", "inputRequests": requests, **({"requestState": state} if state else {})}
 
 
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (asking(["who"]), "asks for input in an invalid way"),
-        (asking({}), "asks for input in an invalid way"),
-        (asking({"who": {"method": "elicitation/create", "params": FORM}}, "x" * 70_000), "asks too much at once"),
+        (input_required(["who"]), "asks for input in an invalid way"),
+        (input_required({}), "asks for input in an invalid way"),
         (
-            asking(
+            input_required({"who": {"method": "elicitation/create", "params": FORM}}, "x" * 70_000),
+            "asks too much at once",
+        ),
+        (
+            input_required(
                 {
                     str(n): {"method": "elicitation/create", "params": FORM | {"message": "x" * 200_000}}
                     for n in range(6)
@@ -76,56 +79,58 @@ def asking(requests: Any, state: Any = None) -> dict[str, Any]:
             "more than 1048576 bytes at once",
         ),
         (
-            asking({"who": {"method": "elicitation/create", "params": {}}}),
+            input_required({"who": {"method": "elicitation/create", "params": {}}}),
             "The elicitation is invalid",
         ),
-        (asking({"who": {"method": "roots/list"}}), "cannot be asked: The client does not support roots"),
-        (asking({}, "again"), "asks to be called again without an end"),
+        (input_required({"who": {"method": "roots/list"}}), "cannot be asked: The client does not support roots"),
+        (input_required({}, "again"), "asks to be called again without an end"),
         ({"resultType": "other"}, "a result of an unknown type"),
     ],
 )
-def test_a_modern_upstream_that_asks_wrongly_is_an_error(
+def test_invalid_input_requests_of_a_modern_upstream_are_errors(
     serve: Callable[..., Service],
-    add: Callable[..., Upstream],
+    add_upstream: Callable[..., Upstream],
     client: RawClient,
     monkeypatch: pytest.MonkeyPatch,
     result: dict[str, Any],
     message: str,
 ) -> None:
     monkeypatch.setattr(exchange, "REPEAT_SECONDS", 0.0)
-    add(f"{serve(scripted.modern(lambda _request, asked: reply(asked['id'], result))).url}/mcp", prefix="")
-    ended = client.peer(MODERN, {"elicitation": {}}).result("look")
-    assert ended["isError"]
-    assert message in ended["content"][0]["text"]
+    add_upstream(f"{serve(scripted.modern(lambda _request, request: reply(request['id'], result))).url}/mcp", prefix="")
+    call_result = client.peer(MODERN, {"elicitation": {}}).result("look")
+    assert call_result["isError"]
+    assert message in call_result["content"][0]["text"]
 
 
 def test_names_of_questions_stay_unique_when_an_upstream_uses_one_again(
-    serve: Callable[..., Service], add: Callable[..., Upstream], client: RawClient
+    serve: Callable[..., Service], add_upstream: Callable[..., Upstream], client: RawClient
 ) -> None:
-    def answer(_request: Any, asked: dict[str, Any]) -> bytes:
-        given = asked["params"].get("inputResponses", {})
-        round_ = int(asked["params"].get("requestState", 0))
+    def answer(_request: Any, request: dict[str, Any]) -> bytes:
+        responses = request["params"].get("inputResponses", {})
+        round_ = int(request["params"].get("requestState", 0))
         if round_ == 2:
-            return reply(asked["id"], scripted.result(json.dumps(given)))
-        return reply(asked["id"], asking({"who": {"method": "elicitation/create", "params": FORM}}, str(round_ + 1)))
+            return reply(request["id"], scripted.result(json.dumps(responses)))
+        return reply(
+            request["id"], input_required({"who": {"method": "elicitation/create", "params": FORM}}, str(round_ + 1))
+        )
 
-    add(f"{serve(scripted.modern(answer)).url}/mcp", prefix="")
+    add_upstream(f"{serve(scripted.modern(answer)).url}/mcp", prefix="")
     peer = client.peer(MODERN, {"elicitation": {}})
-    seen, result = [], peer.result("look")
+    names, result = [], peer.result("look")
     while result["resultType"] == "input_required":
         (name,) = result["inputRequests"]
-        seen.append(name)
+        names.append(name)
         params = {"name": "look", "arguments": {}, "requestState": result["requestState"]}
         params["inputResponses"] = {name: {"action": "decline"}}
         result = peer.request("tools/call", params).json()["result"]
-    assert seen == ["who", "who-2"]
+    assert names == ["who", "who-2"]
     assert json.loads(result["content"][0]["text"]) == {"who": {"action": "decline"}}
 
 
 def test_the_open_questions_of_a_call_are_bounded_together_and_what_is_open_at_its_end_is_answered() -> None:
-    """A modern client sends them back with its answers, in one request."""
+    """A modern client repeats them with its responses, in one request."""
 
-    async def asked() -> list[Any]:
+    async def scenario() -> list[Any]:
         ended = asyncio.Event()
 
         async def work() -> dict[str, Any]:
@@ -134,20 +139,20 @@ def test_the_open_questions_of_a_call_are_bounded_together_and_what_is_open_at_i
 
         run = UpstreamRequest(work())
         params = FORM | {"message": "x" * 250_000}
-        questions = [{"id": n, "method": "elicitation/create", "params": params} for n in range(5)]
-        answers = [asyncio.ensure_future(run.answer(question)) for question in questions]
+        requests = [{"id": n, "method": "elicitation/create", "params": params} for n in range(5)]
+        responses = [asyncio.ensure_future(run.answer(request)) for request in requests]
         assert len(await run.next()) == 4
         ended.set()
-        return await asyncio.gather(*answers)
+        return await asyncio.gather(*responses)
 
-    *open_ones, refused = [answer["error"]["message"] for answer in asyncio.run(asked())]
-    assert "larger than 1048576 bytes together" in refused
-    assert open_ones == ["The call has ended."] * 4
+    *open_errors, refused_error = [response["error"]["message"] for response in asyncio.run(scenario())]
+    assert "larger than 1048576 bytes together" in refused_error
+    assert open_errors == ["The call has ended."] * 4
 
 
 def test_a_request_that_was_cancelled_before_it_began_is_not_sent() -> None:
     """The call is cancelled on one event loop, and its request begins on another."""
-    sent, told = [], []
+    sent, notified = [], []
 
     async def work() -> dict[str, Any]:
         sent.append("request")
@@ -156,34 +161,34 @@ def test_a_request_that_was_cancelled_before_it_began_is_not_sent() -> None:
     async def cancelled_first() -> None:
         run = UpstreamRequest()
         run.cancel()
-        run.start(work(), lambda: told.append("end"))
+        run.start(work(), lambda: notified.append("end"))
         await asyncio.sleep(0)
         assert not run.is_done()
 
     asyncio.run(cancelled_first())
-    assert sent == told == []
+    assert sent == notified == []
 
 
-def test_the_caller_of_a_request_is_told_once_of_its_first_question_or_its_end() -> None:
-    async def asked(*, asks: bool) -> int:
-        told: list[str] = []
-        is_told = asyncio.Event()
+def test_the_caller_of_a_request_is_notified_once_of_its_first_elicitation_or_its_end() -> None:
+    async def scenario(*, asks: bool) -> int:
+        notifications: list[str] = []
+        is_notified = asyncio.Event()
         run = UpstreamRequest()
 
-        def tell() -> None:
-            told.append("told")
-            is_told.set()
+        def notify() -> None:
+            notifications.append("notified")
+            is_notified.set()
 
         async def work() -> dict[str, Any]:
             if asks:
                 await run.answer({"id": 1, "method": "elicitation/create", "params": FORM})
             return {}
 
-        run.start(work(), tell)
-        await is_told.wait()
+        run.start(work(), notify)
+        await is_notified.wait()
         run.reply({"elicitation-1": {"result": {}}})
         await run.ended()
         await asyncio.sleep(0)
-        return len(told)
+        return len(notifications)
 
-    assert asyncio.run(asked(asks=True)) == asyncio.run(asked(asks=False)) == 1
+    assert asyncio.run(scenario(asks=True)) == asyncio.run(scenario(asks=False)) == 1

@@ -1,4 +1,4 @@
-"""Questions of upstreams to clients, in each era of both: asked once, answered once, and the call never runs again."""
+"""Elicitation, sampling and roots requests of upstreams reach clients of each era. The call is never repeated."""
 
 import json
 import sys
@@ -30,41 +30,47 @@ ANSWERS = {
 
 
 @pytest.fixture(params=("handshake", "modern"))
-def upstream(request: pytest.FixtureRequest, sdk_server: Callable[..., SdkServer], add: Any) -> SdkServer:
-    """An upstream of each era in turn, whose tools ask."""
-    return asking(sdk_server, add, request.param)
+def upstream(request: pytest.FixtureRequest, sdk_server: Callable[..., SdkServer], add_upstream: Any) -> SdkServer:
+    """An upstream of each era whose tools send requests to the client."""
+    return add_asking_upstream(sdk_server, add_upstream, request.param)
 
 
-def asking(sdk_server: Callable[..., SdkServer], add: Any, era: str) -> SdkServer:
+def add_asking_upstream(sdk_server: Callable[..., SdkServer], add_upstream: Any, era: str) -> SdkServer:
     server = sdk_server()
     server.tools = [tool("ask"), tool("declared"), tool("several")]
-    server.era = add(server, era=era).status.era
+    server.era = add_upstream(server, era=era).status.era
     assert server.era == era
     return server
 
 
-def named(text: str) -> dict[str, Any]:
+def accept_name(text: str) -> dict[str, Any]:
     return {"action": "accept", "content": {"name": text}}
 
 
-def answer_of(request: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a question of `several`."""
+def answer_for(request: dict[str, Any]) -> dict[str, Any]:
+    """The response to a request of the tool `several`."""
     return ANSWERS.get(request["method"], {"action": "accept"})
 
 
-def retried(peer: Peer, name: str, asked: dict[str, Any], answers: dict[str, Any], **arguments: Any) -> dict[str, Any]:
-    params = {**call_params(name, arguments), "inputResponses": answers, "requestState": asked["requestState"]}
+def retry(
+    peer: Peer, name: str, input_required: dict[str, Any], responses: dict[str, Any], **arguments: Any
+) -> dict[str, Any]:
+    params = {
+        **call_params(name, arguments),
+        "inputResponses": responses,
+        "requestState": input_required["requestState"],
+    }
     message: dict[str, Any] = message_of(peer.request("tools/call", params))
     return message
 
 
-def finished(peer: Peer, name: str, answer: Callable[[dict[str, Any]], Any], **arguments: Any) -> dict[str, Any]:
-    """Call a tool, answer all that it asks as the era of the client demands, and return its result."""
+def call_and_answer(peer: Peer, name: str, answer: Callable[[dict[str, Any]], Any], **arguments: Any) -> dict[str, Any]:
+    """Call a tool, answer its requests the way the client's era does, and return its result."""
     if peer.is_modern:
         result = peer.result(name, arguments)
         while result["resultType"] == "input_required":
             answers = {key: answer(request) for key, request in result["inputRequests"].items()}
-            result = retried(peer, name, result, answers, **arguments)["result"]
+            result = retry(peer, name, result, answers, **arguments)["result"]
         return result
     with peer.stream("tools/call", call_params(name, arguments)) as stream:
         while True:
@@ -77,7 +83,7 @@ def finished(peer: Peer, name: str, answer: Callable[[dict[str, Any]], Any], **a
 
 
 def all_settled(sweeper: ParkedSweeper) -> bool:
-    """Sweep once. Whether no parked call is left."""
+    """Sweep once, and return whether no parked call is left."""
     sweeper.sweep()
     return not ParkedCall.objects.exists()
 
@@ -89,10 +95,10 @@ def result_text(result: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("version", [OLD, MODERN])
 def test_a_form_is_asked_in_every_cell_of_eras(upstream: SdkServer, client: RawClient, version: str) -> None:
-    """Three questions, one after the other."""
+    """The tool elicits three times in succession."""
     names = iter(("Ada", "Bob", "Cid"))
     peer = client.peer(version, FORMS)
-    result = finished(peer, "books_ask", lambda _request: named(next(names)), times=3)
+    result = call_and_answer(peer, "books_ask", lambda _request: accept_name(next(names)), times=3)
     assert result_text(result) == "Ada Bob Cid"
     # A modern upstream is called again with each answer, as its revision demands; an older one is called once.
     assert upstream.called.count("ask") == (4 if upstream.era == "modern" else 1)
@@ -104,13 +110,11 @@ def test_a_form_is_asked_in_every_cell_of_eras(upstream: SdkServer, client: RawC
 def test_models_pages_and_roots_are_asked_in_every_cell_of_eras(
     upstream: SdkServer, client: RawClient, version: str
 ) -> None:
-    result = finished(client.peer(version, ALL), "books_several", answer_of)
+    result = call_and_answer(client.peer(version, ALL), "books_several", answer_for)
     assert result_text(result) == "Hi accept file:///home"
 
 
-def test_an_upstream_is_told_of_what_the_client_can_answer_and_of_no_more(
-    upstream: SdkServer, client: RawClient
-) -> None:
+def test_the_upstream_gets_the_capabilities_of_the_client_and_no_others(upstream: SdkServer, client: RawClient) -> None:
     for version in (OLD, MODERN):
         for capabilities in ({}, FORMS, ALL):
             declared = json.loads(result_text(client.peer(version, capabilities).result("books_declared")))
@@ -120,169 +124,194 @@ def test_an_upstream_is_told_of_what_the_client_can_answer_and_of_no_more(
             )
 
 
-# --- A running call that is parked, because the client is modern and its upstream is not ---
+# --- Calls that are parked: the client is modern and its upstream is not ---
 
 
 @pytest.fixture
-def old(sdk_server: Callable[..., SdkServer], add: Any) -> SdkServer:
-    return asking(sdk_server, add, "handshake")
+def handshake_upstream(sdk_server: Callable[..., SdkServer], add_upstream: Any) -> SdkServer:
+    return add_asking_upstream(sdk_server, add_upstream, "handshake")
 
 
 @pytest.fixture
-def modern(client: RawClient) -> Peer:
+def modern_peer(client: RawClient) -> Peer:
     return client.peer(MODERN, FORMS)
 
 
-def test_what_happens_after_the_answer_is_told_on_the_stream_of_the_answer(old: SdkServer, modern: Peer) -> None:
-    asked = modern.result("books_ask", {"times": 1})
-    params = {**call_params("books_ask", {"times": 1}, {"progressToken": "p"}), "requestState": asked["requestState"]}
-    params["inputResponses"] = dict.fromkeys(asked["inputRequests"], named("Ada"))
-    with modern.stream("tools/call", params) as stream:
-        progress, ended = stream.read_to_end()
+def test_progress_after_a_response_is_sent_on_the_stream_of_the_response(
+    handshake_upstream: SdkServer, modern_peer: Peer
+) -> None:
+    input_required = modern_peer.result("books_ask", {"times": 1})
+    params = {
+        **call_params("books_ask", {"times": 1}, {"progressToken": "p"}),
+        "requestState": input_required["requestState"],
+    }
+    params["inputResponses"] = dict.fromkeys(input_required["inputRequests"], accept_name("Ada"))
+    with modern_peer.stream("tools/call", params) as stream:
+        progress, response = stream.read_to_end()
     assert (progress["params"]["progressToken"], progress["params"]["message"]) == ("p", "Answer 1")
-    assert result_text(ended["result"]) == "Ada"
+    assert result_text(response["result"]) == "Ada"
 
 
-def test_an_answer_counts_once_and_nothing_is_run_again(old: SdkServer, modern: Peer) -> None:
-    asked = modern.result("books_ask")
-    answers = {name: {"action": "decline"} for name in asked["inputRequests"]}
-    assert result_text(retried(modern, "books_ask", asked, answers)["result"]) == "decline"
-    again = retried(modern, "books_ask", asked, answers)["result"]
+def test_an_answer_counts_once_and_nothing_is_run_again(handshake_upstream: SdkServer, modern_peer: Peer) -> None:
+    input_required = modern_peer.result("books_ask")
+    answers = {name: {"action": "decline"} for name in input_required["inputRequests"]}
+    assert result_text(retry(modern_peer, "books_ask", input_required, answers)["result"]) == "decline"
+    again = retry(modern_peer, "books_ask", input_required, answers)["result"]
     assert again["isError"]
     assert "It is not run again" in result_text(again)
-    assert old.called == ["ask"]
+    assert handshake_upstream.called == ["ask"]
 
 
-def test_an_answer_that_is_sent_again_does_not_disturb_the_call(old: SdkServer, modern: Peer) -> None:
-    asked = modern.result("books_ask", {"times": 2})
-    answers = dict.fromkeys(asked["inputRequests"], named("Ada"))
-    again = retried(modern, "books_ask", asked, answers, times=2)["result"]
-    assert "It is not run again" in result_text(retried(modern, "books_ask", asked, answers, times=2)["result"])
-    second = dict.fromkeys(again["inputRequests"], named("Bob"))
-    assert result_text(retried(modern, "books_ask", again, second, times=2)["result"]) == "Ada Bob"
+def test_an_answer_that_is_sent_again_does_not_disturb_the_call(
+    handshake_upstream: SdkServer, modern_peer: Peer
+) -> None:
+    input_required = modern_peer.result("books_ask", {"times": 2})
+    answers = dict.fromkeys(input_required["inputRequests"], accept_name("Ada"))
+    again = retry(modern_peer, "books_ask", input_required, answers, times=2)["result"]
+    assert "It is not run again" in result_text(
+        retry(modern_peer, "books_ask", input_required, answers, times=2)["result"]
+    )
+    second = dict.fromkeys(again["inputRequests"], accept_name("Bob"))
+    assert result_text(retry(modern_peer, "books_ask", again, second, times=2)["result"]) == "Ada Bob"
 
 
 def test_a_call_whose_answers_are_never_valid_is_cancelled(
-    old: SdkServer, modern: Peer, eventually: Callable[..., Any]
+    handshake_upstream: SdkServer, modern_peer: Peer, eventually: Callable[..., Any]
 ) -> None:
-    asked = modern.result("books_ask")
-    bad = dict.fromkeys(asked["inputRequests"], named("Ada") | {"content": {"name": 7}})
+    input_required = modern_peer.result("books_ask")
+    invalid_responses = dict.fromkeys(input_required["inputRequests"], accept_name("Ada") | {"content": {"name": 7}})
     for _ in range(2):
-        asked = retried(modern, "books_ask", asked, bad)["result"]
-    assert "No answer to" in result_text(retried(modern, "books_ask", asked, bad)["result"])
-    assert old.cancelled.wait(30)
+        input_required = retry(modern_peer, "books_ask", input_required, invalid_responses)["result"]
+    assert "No answer to" in result_text(retry(modern_peer, "books_ask", input_required, invalid_responses)["result"])
+    assert handshake_upstream.cancelled.wait(30)
     eventually(lambda: all_settled(ParkedSweeper()))
 
 
 def test_an_answer_of_anybody_else_is_refused_and_the_call_still_waits(
-    old: SdkServer, modern: Peer, make_client: Callable[[str], RawClient], near: Tenant, other_key: str
+    handshake_upstream: SdkServer,
+    modern_peer: Peer,
+    make_client: Callable[[str], RawClient],
+    loopback_tenant: Tenant,
+    other_key: str,
 ) -> None:
-    asked = modern.result("books_ask")
-    answers = dict.fromkeys(asked["inputRequests"], named("Ada"))
-    for stranger in (keys.issue(near, "colleague")[1], other_key):
-        refused = retried(make_client(stranger).peer(MODERN, FORMS), "books_ask", asked, answers)
-        assert refused["error"]["code"] == -32602
-    wrong = retried(modern, "books_ask", asked, answers, times=2)
-    assert wrong["error"]["code"] == -32602
+    input_required = modern_peer.result("books_ask")
+    answers = dict.fromkeys(input_required["inputRequests"], accept_name("Ada"))
+    for stranger in (keys.issue(loopback_tenant, "colleague")[1], other_key):
+        response = retry(make_client(stranger).peer(MODERN, FORMS), "books_ask", input_required, answers)
+        assert response["error"]["code"] == -32602
+    response_to_changed_arguments = retry(modern_peer, "books_ask", input_required, answers, times=2)
+    assert response_to_changed_arguments["error"]["code"] == -32602
     assert ParkedCall.objects.get().status == ParkedStatus.ASKING
-    assert result_text(retried(modern, "books_ask", asked, answers)["result"]) == "Ada"
+    assert result_text(retry(modern_peer, "books_ask", input_required, answers)["result"]) == "Ada"
 
 
-def test_an_invalid_answer_is_asked_for_again_and_does_not_reach_the_upstream(old: SdkServer, modern: Peer) -> None:
-    asked = modern.result("books_ask")
-    (name,) = asked["inputRequests"]
-    again = retried(modern, "books_ask", asked, {name: {"action": "accept", "content": {"name": 7}}})["result"]
+def test_an_invalid_answer_is_asked_for_again_and_does_not_reach_the_upstream(
+    handshake_upstream: SdkServer, modern_peer: Peer
+) -> None:
+    input_required = modern_peer.result("books_ask")
+    (name,) = input_required["inputRequests"]
+    again = retry(modern_peer, "books_ask", input_required, {name: {"action": "accept", "content": {"name": 7}}})[
+        "result"
+    ]
     assert "The last answer was invalid" in again["inputRequests"][name]["params"]["message"]
-    assert result_text(retried(modern, "books_ask", again, {name: named("Ada")})["result"]) == "Ada"
+    assert result_text(retry(modern_peer, "books_ask", again, {name: accept_name("Ada")})["result"]) == "Ada"
 
 
 def test_a_question_beyond_the_bound_is_refused_to_the_upstream(
-    old: SdkServer, modern: Peer, monkeypatch: pytest.MonkeyPatch
+    handshake_upstream: SdkServer, modern_peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parked_rows, "MAX_PARKED_OF_UPSTREAM", 1)
-    first = modern.result("books_ask")
-    assert "Too many calls wait for their clients" in result_text(modern.result("books_ask"))
-    answers = dict.fromkeys(first["inputRequests"], named("Ada"))
-    assert result_text(retried(modern, "books_ask", first, answers)["result"]) == "Ada"
+    first = modern_peer.result("books_ask")
+    assert "Too many calls wait for their clients" in result_text(modern_peer.result("books_ask"))
+    answers = dict.fromkeys(first["inputRequests"], accept_name("Ada"))
+    assert result_text(retry(modern_peer, "books_ask", first, answers)["result"]) == "Ada"
     assert all_settled(ParkedSweeper())
-    assert modern.result("books_ask")["resultType"] == "input_required"
+    assert modern_peer.result("books_ask")["resultType"] == "input_required"
 
 
 @pytest.mark.parametrize("version", [OLD, MODERN])
 def test_a_form_that_asks_for_a_secret_is_refused_to_the_upstream(
-    old: SdkServer, client: RawClient, version: str
+    handshake_upstream: SdkServer, client: RawClient, version: str
 ) -> None:
     assert "secrets such as 'password'" in result_text(
         client.peer(version, FORMS).result("books_ask", {"field": "password"})
     )
 
 
-def test_the_error_of_a_client_reaches_the_upstream(old: SdkServer, client: RawClient) -> None:
+def test_the_error_of_a_client_reaches_the_upstream(handshake_upstream: SdkServer, client: RawClient) -> None:
     peer = client.peer(OLD, FORMS)
     with peer.stream("tools/call", call_params("books_ask")) as stream:
         peer.respond(stream.next()["id"], error={"code": -1, "message": "Not now"})
         assert "Not now" in result_text(stream.read_to_end()[-1]["result"])
 
 
-def test_an_upstream_that_goes_on_without_an_answer_withdraws_its_question(old: SdkServer, client: RawClient) -> None:
+def test_an_upstream_that_goes_on_without_an_answer_withdraws_its_question(
+    handshake_upstream: SdkServer, client: RawClient
+) -> None:
     with client.peer(OLD, FORMS).stream("tools/call", call_params("books_ask", {"patience": 0.2})) as stream:
-        asked, withdrawn, ended = stream.read_to_end()
-    assert withdrawn["method"] == "notifications/cancelled"
-    assert withdrawn["params"]["requestId"] == asked["id"]
-    assert ended["result"]["isError"] is True
+        input_required, cancelled, response = stream.read_to_end()
+    assert cancelled["method"] == "notifications/cancelled"
+    assert cancelled["params"]["requestId"] == input_required["id"]
+    assert response["result"]["isError"] is True
 
 
 def test_an_upstream_that_ends_a_parked_call_by_itself_gives_its_result_to_the_answer(
-    old: SdkServer, modern: Peer, eventually: Callable[..., Any]
+    handshake_upstream: SdkServer, modern_peer: Peer, eventually: Callable[..., Any]
 ) -> None:
-    asked = modern.result("books_ask", {"patience": 0.2})
+    input_required = modern_peer.result("books_ask", {"patience": 0.2})
     eventually(lambda: ParkedCall.objects.get().status == ParkedStatus.ENDED)
-    answers = dict.fromkeys(asked["inputRequests"], named("Ada"))
-    assert retried(modern, "books_ask", asked, answers, patience=0.2)["result"]["isError"] is True
+    answers = dict.fromkeys(input_required["inputRequests"], accept_name("Ada"))
+    assert retry(modern_peer, "books_ask", input_required, answers, patience=0.2)["result"]["isError"] is True
     assert all_settled(ParkedSweeper())
 
 
 def test_a_client_that_goes_away_while_its_parked_call_runs_on_cancels_it(
-    old: SdkServer, modern: Peer, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
+    handshake_upstream: SdkServer, modern_peer: Peer, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
 ) -> None:
-    asked = modern.result("books_ask", {"then": "wait"})
+    input_required = modern_peer.result("books_ask", {"then": "wait"})
     params = {**call_params("books_ask", {"then": "wait"}, {"progressToken": "p"})}
-    params |= {"requestState": asked["requestState"]}
-    params["inputResponses"] = dict.fromkeys(asked["inputRequests"], named("Ada"))
-    with modern.stream("tools/call", params) as stream:
+    params |= {"requestState": input_required["requestState"]}
+    params["inputResponses"] = dict.fromkeys(input_required["inputRequests"], accept_name("Ada"))
+    with modern_peer.stream("tools/call", params) as stream:
         assert stream.next()["params"]["message"] == "Answer 1"
-    assert old.cancelled.wait(30)
+    assert handshake_upstream.cancelled.wait(30)
     eventually(lambda: all_settled(ParkedSweeper()))
 
 
 def test_a_call_whose_client_never_answers_is_cancelled_and_recorded(
-    old: SdkServer, modern: Peer, settings: Any, eventually: Callable[..., Any]
+    handshake_upstream: SdkServer, modern_peer: Peer, settings: Any, eventually: Callable[..., Any]
 ) -> None:
     settings.MCPHUB_ELICITATION_TIMEOUT = 0.1
-    asked = modern.result("books_ask")
+    input_required = modern_peer.result("books_ask")
     eventually(lambda: all_settled(ParkedSweeper()))
-    assert old.cancelled.wait(30)
-    asking_call, end = Call.objects.filter(tool_name="books_ask").order_by("started_at", "id")
-    assert (asking_call.outcome, end.outcome) == (Outcome.INPUT_REQUIRED, Outcome.TIMEOUT)
-    assert "did not answer" in end.cause
-    late = retried(modern, "books_ask", asked, dict.fromkeys(asked["inputRequests"], named("Ada")))["result"]
-    assert "no answer came in time" in result_text(late)
+    assert handshake_upstream.cancelled.wait(30)
+    asking_call, timeout = Call.objects.filter(tool_name="books_ask").order_by("started_at", "id")
+    assert (asking_call.outcome, timeout.outcome) == (Outcome.INPUT_REQUIRED, Outcome.TIMEOUT)
+    assert "did not answer" in timeout.cause
+    result = retry(
+        modern_peer, "books_ask", input_required, dict.fromkeys(input_required["inputRequests"], accept_name("Ada"))
+    )["result"]
+    assert "no answer came in time" in result_text(result)
 
 
-def test_a_call_whose_holder_is_lost_is_lost_and_the_client_is_told(old: SdkServer, modern: Peer) -> None:
-    asked = modern.result("books_ask")
+def test_a_call_whose_process_is_lost_is_lost_and_its_client_gets_an_error(
+    handshake_upstream: SdkServer, modern_peer: Peer
+) -> None:
+    input_required = modern_peer.result("books_ask")
     connections.current.stop()
-    lost = retried(modern, "books_ask", asked, dict.fromkeys(asked["inputRequests"], named("Ada")))["result"]
-    assert "was lost" in result_text(lost)
+    result = retry(
+        modern_peer, "books_ask", input_required, dict.fromkeys(input_required["inputRequests"], accept_name("Ada"))
+    )["result"]
+    assert "was lost" in result_text(result)
     assert Call.objects.filter(outcome=Outcome.LOST).count() == 1
-    assert old.called == ["ask"]
+    assert handshake_upstream.called == ["ask"]
 
 
 def test_a_parked_call_of_a_dead_process_is_recorded_as_lost(
-    old: SdkServer, modern: Peer, settings: Any, eventually: Callable[..., Any]
+    handshake_upstream: SdkServer, modern_peer: Peer, settings: Any, eventually: Callable[..., Any]
 ) -> None:
     settings.MCPHUB_PROCESS_TIMEOUT = 0.1
-    modern.result("books_ask")
+    modern_peer.result("books_ask")
     ParkedCall.objects.update(owner=uuid4())
     sweeper = ParkedSweeper()
     eventually(lambda: all_settled(sweeper))
@@ -291,121 +320,123 @@ def test_a_parked_call_of_a_dead_process_is_recorded_as_lost(
 
 
 def test_questions_on_stdio_reach_the_client_of_their_call(
-    near: Tenant, settings: Any, modern: Peer, client: RawClient
+    loopback_tenant: Tenant, settings: Any, modern_peer: Peer, client: RawClient
 ) -> None:
     """All messages of a process share one stream, so each process has one call that can ask."""
-    run_program(near, settings, "program.py")
-    asked = [modern.result("ask") for _ in range(2)]
-    for name, one in reversed(list(zip(("Ada", "Bob"), asked, strict=True))):
-        answers = dict.fromkeys(one["inputRequests"], named(name))
-        assert retried(modern, "ask", one, answers)["result"]["structuredContent"] == {"said": name}
-    assert finished(client.peer(OLD, FORMS), "ask", lambda _request: named("Cid"))["structuredContent"] == {
-        "said": "Cid"
-    }
+    run_program(loopback_tenant, settings, "program.py")
+    pending = [modern_peer.result("ask") for _ in range(2)]
+    for name, input_required in reversed(list(zip(("Ada", "Bob"), pending, strict=True))):
+        responses = dict.fromkeys(input_required["inputRequests"], accept_name(name))
+        assert retry(modern_peer, "ask", input_required, responses)["result"]["structuredContent"] == {"text": name}
+    assert call_and_answer(client.peer(OLD, FORMS), "ask", lambda _request: accept_name("Cid"))[
+        "structuredContent"
+    ] == {"text": "Cid"}
 
 
-def run_program(near: Tenant, settings: Any, file: str) -> None:
+def run_program(loopback_tenant: Tenant, settings: Any, file: str) -> None:
     """Add a program as an upstream on stdio."""
     command = [sys.executable, str(Path(__file__).with_name(file))]
     settings.MCPHUB_UPSTREAM_COMMANDS = [" ".join(command)]
     settings.MCPHUB_UPSTREAM_PATHS = [str(Path(__file__).parent)]
-    upstream = Upstream.objects.create(tenant=near, name="program", transport="stdio", command=command)
+    upstream = Upstream.objects.create(tenant=loopback_tenant, name="program", transport="stdio", command=command)
     service.accept(service.discover(upstream).of_kind("tool"))
 
 
 def test_a_late_question_about_a_call_that_timed_out_reaches_no_other_client(
-    near: Tenant, settings: Any, modern: Peer, make_client: Callable[[str], RawClient]
+    loopback_tenant: Tenant, settings: Any, modern_peer: Peer, make_client: Callable[[str], RawClient]
 ) -> None:
-    run_program(near, settings, "late.py")
+    run_program(loopback_tenant, settings, "late.py")
     Tool.objects.update(timeout_seconds=0.5)
-    assert "did not finish" in result_text(modern.result("slow"))
+    assert "did not finish" in result_text(modern_peer.result("slow"))
     Tool.objects.update(timeout_seconds=20)
-    colleague = make_client(keys.issue(near, "colleague")[1]).peer(MODERN, FORMS)
+    colleague = make_client(keys.issue(loopback_tenant, "colleague")[1]).peer(MODERN, FORMS)
     assert colleague.result("slow", {"answer": True})["content"] == []
 
 
 def test_calls_that_wait_for_clients_leave_a_session_for_others(
-    near: Tenant, settings: Any, modern: Peer, make_client: Callable[[str], RawClient]
+    loopback_tenant: Tenant, settings: Any, modern_peer: Peer, make_client: Callable[[str], RawClient]
 ) -> None:
     """A key can hold half of the sessions, and all keys all but one."""
-    run_program(near, settings, "program.py")
-    colleague = make_client(keys.issue(near, "colleague")[1])
-    asking = colleague.peer(MODERN, FORMS)
-    first = modern.result("ask")
-    assert modern.result("ask")["resultType"] == "input_required"
-    assert "Too many calls of this upstream" in str(modern.result("ask"))
-    assert asking.result("ask")["resultType"] == "input_required"
-    assert "Too many calls of this upstream" in str(asking.result("ask"))
-    others = colleague.peer(MODERN, {}).result("read", {"path": "/none"})
-    assert others["structuredContent"] == {"said": "FileNotFoundError"}
-    answers = dict.fromkeys(first["inputRequests"], named("Ada"))
-    assert retried(modern, "ask", first, answers)["result"]["structuredContent"] == {"said": "Ada"}
+    run_program(loopback_tenant, settings, "program.py")
+    colleague = make_client(keys.issue(loopback_tenant, "colleague")[1])
+    colleague_peer = colleague.peer(MODERN, FORMS)
+    first = modern_peer.result("ask")
+    assert modern_peer.result("ask")["resultType"] == "input_required"
+    assert "Too many calls of this upstream" in str(modern_peer.result("ask"))
+    assert colleague_peer.result("ask")["resultType"] == "input_required"
+    assert "Too many calls of this upstream" in str(colleague_peer.result("ask"))
+    result = colleague.peer(MODERN, {}).result("read", {"path": "/none"})
+    assert result["structuredContent"] == {"text": "FileNotFoundError"}
+    answers = dict.fromkeys(first["inputRequests"], accept_name("Ada"))
+    assert retry(modern_peer, "ask", first, answers)["result"]["structuredContent"] == {"text": "Ada"}
 
 
 def test_a_call_that_gets_no_session_in_time_says_so(
-    near: Tenant, settings: Any, modern: Peer, client: RawClient, monkeypatch: pytest.MonkeyPatch
+    loopback_tenant: Tenant, settings: Any, modern_peer: Peer, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "WAIT_SECONDS", 0.1)
     monkeypatch.setattr(sessions, "MAX_DUPLEX_SESSIONS", 2)
-    run_program(near, settings, "program.py")
-    assert modern.result("ask")["resultType"] == "input_required"
+    run_program(loopback_tenant, settings, "program.py")
+    assert modern_peer.result("ask")["resultType"] == "input_required"
     with client.peer(OLD, FORMS).stream("tools/call", call_params("ask")) as stream:
         assert stream.next()["method"] == "elicitation/create"
-        assert "is busy: all 2 sessions" in result_text(modern.result("read", {"path": "/"}))
+        assert "is busy: all 2 sessions" in result_text(modern_peer.result("read", {"path": "/"}))
 
 
 def test_answers_go_to_no_other_definition_than_the_one_that_asked(
     upstream: SdkServer, client: RawClient, eventually: Callable[..., Any]
 ) -> None:
-    """An admin points the tool elsewhere while its client answers."""
+    """An admin changes the upstream's URL before the client answers."""
     peer = client.peer(MODERN, FORMS)
-    asked = peer.result("books_ask")
+    input_required = peer.result("books_ask")
     Upstream.objects.update(url=f"{Upstream.objects.get().url}?other")
-    answers = dict.fromkeys(asked["inputRequests"], named("Ada"))
-    refused = eventually(lambda: result_text(retried(peer, "books_ask", asked, answers)["result"]))
-    assert "has changed since its upstream asked" in refused
+    answers = dict.fromkeys(input_required["inputRequests"], accept_name("Ada"))
+    text = eventually(lambda: result_text(retry(peer, "books_ask", input_required, answers)["result"]))
+    assert "has changed since its upstream asked" in text
     assert upstream.called == ["ask"]
 
 
-def test_a_task_takes_its_parked_call_with_it_and_only_one_record_tells_of_the_end(
-    old: SdkServer, modern: Peer, eventually: Callable[..., Any]
+def test_a_task_ends_its_parked_call_and_the_end_is_recorded_once(
+    handshake_upstream: SdkServer, modern_peer: Peer, eventually: Callable[..., Any]
 ) -> None:
-    """The rows are as they are while a task waits for its client."""
-    modern.result("books_ask")
+    """The rows are in the state in which a task waits for its client."""
+    modern_peer.result("books_ask")
     # As if the call had been a task, which was cancelled while it waited.
     Call.objects.filter(tool_name="books_ask").update(outcome=Outcome.CANCELLED)
     sweeper = ParkedSweeper()
     eventually(lambda: sweeper.sweep() or not ParkedCall.objects.exists())
-    assert old.cancelled.wait(30)
+    assert handshake_upstream.cancelled.wait(30)
     assert list(Call.objects.filter(tool_name="books_ask").values_list("outcome", flat=True)) == ["cancelled"]
 
 
 @pytest.fixture
-def task(old: SdkServer, client: RawClient, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]) -> Any:
-    """A task of the hub that waits for its client, with the call of its upstream: `(peer, task id)`."""
+def task(
+    handshake_upstream: SdkServer, client: RawClient, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
+) -> Any:
+    """A task of the hub that awaits input for a call of an upstream: `(peer, task id)`."""
     monkeypatch.setattr(start_task, "TASK_AFTER_SECONDS", 0.0)
     Tool.objects.filter(name="books_ask").update(task="optional")
     peer = client.peer(MODERN, {**FORMS, **EXTENSION})
-    created = peer.result("books_ask")["taskId"]
+    task_id = peer.result("books_ask")["taskId"]
     eventually(lambda: RunningCall.objects.get().is_awaiting_input)
-    return peer, created
+    return peer, task_id
 
 
 def test_a_task_that_is_cancelled_takes_its_parked_call_with_it(
-    old: SdkServer, task: tuple[Peer, str], eventually: Callable[..., Any]
+    handshake_upstream: SdkServer, task: tuple[Peer, str], eventually: Callable[..., Any]
 ) -> None:
-    peer, created = task
-    peer.request("tasks/cancel", {"taskId": created})
+    peer, task_id = task
+    peer.request("tasks/cancel", {"taskId": task_id})
     parked, calls = ParkedSweeper(), Sweeper()
     eventually(lambda: calls.sweep() or parked.sweep() or not ParkedCall.objects.exists())
-    assert old.cancelled.wait(30)
+    assert handshake_upstream.cancelled.wait(30)
     assert list(Call.objects.filter(tool_name="books_ask").values_list("outcome", flat=True)) == ["cancelled"]
 
 
 def test_a_task_ends_when_its_upstream_is_no_longer_held(
-    old: SdkServer, task: tuple[Peer, str], settings: Any, eventually: Callable[..., Any]
+    handshake_upstream: SdkServer, task: tuple[Peer, str], settings: Any, eventually: Callable[..., Any]
 ) -> None:
-    """It does not go on to wait for an answer that nobody can pass on, and one record tells of the end."""
+    """It does not wait for a response that no process can forward, and its end is recorded once."""
     ParkedCall.objects.update(owner=uuid4())
     settings.MCPHUB_PROCESS_TIMEOUT = 0.1
     sweeper = ParkedSweeper()

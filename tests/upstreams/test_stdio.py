@@ -1,4 +1,4 @@
-"""Upstreams that are programs: how they are isolated, and what ends them."""
+"""Upstreams on stdio: their sandbox, their environment and their lifetime."""
 
 import os
 import shlex
@@ -30,13 +30,17 @@ needs_landlock = pytest.mark.skipif(not launcher.landlock_version(), reason="thi
 
 
 @pytest.fixture
-def program(near: Tenant, settings: Any) -> Upstream:
+def program(loopback_tenant: Tenant, settings: Any) -> Upstream:
     """A program that the operator allows, with all of its tools accepted."""
-    authoring.set_secret(near, "TOKEN", "hush-hush-1")
+    authoring.set_secret(loopback_tenant, "TOKEN", "hush-hush-1")
     settings.MCPHUB_UPSTREAM_COMMANDS = [shlex.join(COMMAND)]
     settings.MCPHUB_UPSTREAM_PATHS = [str(PROGRAM.parent), sys.base_prefix]
     upstream = Upstream.objects.create(
-        tenant=near, name="program", transport="stdio", command=COMMAND, environment={"TOKEN": "{secret:TOKEN}"}
+        tenant=loopback_tenant,
+        name="program",
+        transport="stdio",
+        command=COMMAND,
+        environment={"TOKEN": "{secret:TOKEN}"},
     )
     service.accept(service.discover(upstream).items)
     return upstream
@@ -67,8 +71,12 @@ def test_its_environment_holds_nothing_of_the_hub(peer: Peer, monkeypatch: pytes
 def test_the_launcher_obeys_no_variable_of_the_tenant(peer: Peer) -> None:
     program = Path(f"/proc/{call_result(peer, 'spawn')['own']}/stat").read_text()
     launcher_pid = program.rpartition(")")[2].split()[1]
-    launched = Path(f"/proc/{launcher_pid}/environ").read_bytes().split(b"\0")
-    assert {one.partition(b"=")[0] for one in launched if one} == {b"PATH", b"LANG", b"LAUNCH_ENVIRONMENT"}
+    variables = Path(f"/proc/{launcher_pid}/environ").read_bytes().split(b"\0")
+    assert {variable.partition(b"=")[0] for variable in variables if variable} == {
+        b"PATH",
+        b"LANG",
+        b"LAUNCH_ENVIRONMENT",
+    }
     assert "LAUNCH_ENVIRONMENT" not in call_result(peer, "environment")
 
 
@@ -83,10 +91,10 @@ def test_no_variable_changes_what_runs(program: Upstream, name: str) -> None:
 
 
 def test_a_value_that_no_variable_can_have_is_refused_by_the_name_of_the_variable(
-    program: Upstream, near: Tenant
+    program: Upstream, loopback_tenant: Tenant
 ) -> None:
     connections.current.stop()
-    authoring.set_secret(near, "TOKEN", "hush\0hush")
+    authoring.set_secret(loopback_tenant, "TOKEN", "hush\0hush")
     with pytest.raises(UpstreamFailed, match="The value of the variable TOKEN cannot be used") as raised:
         service.discover(program)
     assert "hush" not in f"{raised.value.message}{raised.value.cause}"
@@ -97,12 +105,12 @@ def test_it_reads_and_writes_its_own_directory_and_nothing_of_others(peer: Peer,
     secret = tmp_path / "secret"
     secret.write_text("x")
     home = call_result(peer, "environment")["HOME"]
-    assert call_result(peer, "write", path=f"{home}/note")["said"] == "written"
-    assert call_result(peer, "read", path=f"{home}/note")["said"] == "read"
-    assert call_result(peer, "read", path=str(secret))["said"] == "PermissionError"
-    assert call_result(peer, "write", path=str(tmp_path / "new"))["said"] == "PermissionError"
-    assert call_result(peer, "read", path=f"/proc/{os.getpid()}/environ")["said"] == "PermissionError"
-    assert call_result(peer, "read", path=str(Path(settings.MCPHUB_DATA_DIR, "secret.key")))["said"] in {
+    assert call_result(peer, "write", path=f"{home}/note")["text"] == "written"
+    assert call_result(peer, "read", path=f"{home}/note")["text"] == "read"
+    assert call_result(peer, "read", path=str(secret))["text"] == "PermissionError"
+    assert call_result(peer, "write", path=str(tmp_path / "new"))["text"] == "PermissionError"
+    assert call_result(peer, "read", path=f"/proc/{os.getpid()}/environ")["text"] == "PermissionError"
+    assert call_result(peer, "read", path=str(Path(settings.MCPHUB_DATA_DIR, "secret.key")))["text"] in {
         "PermissionError",
         "FileNotFoundError",
     }
@@ -113,10 +121,10 @@ def test_it_opens_no_connections_unless_the_operator_allows_it(
     peer: Peer, sdk_server: Callable[..., SdkServer], settings: Any
 ) -> None:
     port = sdk_server().port
-    assert call_result(peer, "connect", port=port)["said"] == "PermissionError"
+    assert call_result(peer, "connect", port=port)["text"] == "PermissionError"
     connections.current.stop()
     settings.MCPHUB_UPSTREAM_NETWORK = True
-    assert call_result(peer, "connect", port=port)["said"] == "connected"
+    assert call_result(peer, "connect", port=port)["text"] == "connected"
 
 
 def test_all_that_it_started_ends_with_it(peer: Peer, eventually: Callable[..., Any]) -> None:
@@ -133,7 +141,7 @@ def test_one_that_dies_in_a_call_is_started_again_by_the_next_one(peer: Peer) ->
         "Upstream 'program': The upstream's process has ended. The call may have run."
     )
     assert Call.objects.get(tool_name="die").cause == "out of paper"
-    assert call_result(peer, "read", path="/etc/hosts") == {"said": "read"}
+    assert call_result(peer, "read", path="/etc/hosts") == {"text": "read"}
 
 
 @pytest.mark.parametrize(
@@ -145,8 +153,8 @@ def test_one_that_does_not_keep_to_the_protocol_is_ended(peer: Peer, tool: str, 
     assert not peer.result("read", {"path": "/etc/hosts"})["isError"]
 
 
-def test_a_hanging_call_ends_with_its_timeout_and_others_go_on(peer: Peer, near: Tenant) -> None:
-    tool = near.tools.get(name="hang")
+def test_a_hanging_call_ends_with_its_timeout_and_others_go_on(peer: Peer, loopback_tenant: Tenant) -> None:
+    tool = loopback_tenant.tools.get(name="hang")
     tool.timeout_seconds = 0.5
     authoring.save_tool(tool)
     assert "did not finish within 0.5 seconds" in peer.result("hang")["content"][0]["text"]
@@ -160,10 +168,10 @@ def test_a_command_that_is_no_longer_allowed_is_not_started(peer: Peer, settings
 
 
 def test_the_operator_approves_a_command_by_adding_it_at_the_command_line(
-    program: Upstream, near: Tenant, settings: Any
+    program: Upstream, loopback_tenant: Tenant, settings: Any
 ) -> None:
     settings.MCPHUB_UPSTREAM_COMMANDS = []
-    call_command("add_upstream", "--tenant", near.slug, "--name", "added", "--prefix", "a", "--", *COMMAND)
+    call_command("add_upstream", "--tenant", loopback_tenant.slug, "--name", "added", "--prefix", "a", "--", *COMMAND)
     added = Upstream.objects.get(name="added")
     assert not upstream_faults(added)
     added.command = [*COMMAND, "--other"]

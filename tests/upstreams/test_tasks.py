@@ -1,4 +1,4 @@
-"""Tasks of modern upstreams: awaited, asked and cancelled for the client of the call, which never runs again."""
+"""Tasks of modern upstreams: the hub polls, answers and cancels them for the client, and never repeats the call."""
 
 import json
 from collections.abc import Callable
@@ -30,15 +30,15 @@ OLD = "2025-11-25"
 
 
 @pytest.fixture
-def server(serve: Callable[..., Service], add: Callable[..., Upstream]) -> TaskServer:
+def server(serve: Callable[..., Service], add_upstream: Callable[..., Upstream]) -> TaskServer:
     server = TaskServer()
-    assert add(f"{serve(server.answer).url}/mcp", era="modern").status.makes_tasks
+    assert add_upstream(f"{serve(server.answer).url}/mcp", era="modern").status.makes_tasks
     return server
 
 
 def state_of(peer: Peer, id: str) -> dict[str, Any]:
-    found: dict[str, Any] = message_of(peer.request("tasks/get", {"taskId": id}))["result"]
-    return found
+    task: dict[str, Any] = message_of(peer.request("tasks/get", {"taskId": id}))["result"]
+    return task
 
 
 def test_a_call_becomes_a_task_of_the_hub_when_its_upstream_makes_one(
@@ -51,14 +51,14 @@ def test_a_call_becomes_a_task_of_the_hub_when_its_upstream_makes_one(
     assert created["status"] == "working"
     eventually(lambda: state_of(peer, created["taskId"])["statusMessage"] == "Reading")
     # A task outlives a connection that breaks.
-    server.failing = 2
-    eventually(lambda: not server.failing)
+    server.failures_left = 2
+    eventually(lambda: not server.failures_left)
     server.set("completed", result=result("done"))
-    ended = eventually(lambda: state if (state := state_of(peer, created["taskId"]))["status"] != "working" else None)
-    assert ended["result"]["content"][0]["text"] == "done"
-    assert server.asked.count("tools/call") == 1
-    assert "tasks/cancel" not in server.asked
-    assert set(server.named) == {"t/1"}
+    task = eventually(lambda: state if (state := state_of(peer, created["taskId"]))["status"] != "working" else None)
+    assert task["result"]["content"][0]["text"] == "done"
+    assert server.methods.count("tools/call") == 1
+    assert "tasks/cancel" not in server.methods
+    assert set(server.task_names) == {"t/1"}
     assert [call.outcome for call in Call.objects.filter(tool_name="books_look")] == [Outcome.OK]
 
 
@@ -68,14 +68,14 @@ def test_a_question_of_a_task_is_answered_once_under_its_own_key(
     peer = client.peer(MODERN, {**EXTENSION, "elicitation": {}})
     server.set("input_required", inputRequests={"who": WHO})
     created = peer.result("books_look")
-    asked = eventually(lambda: state if (state := state_of(peer, created["taskId"])).get("inputRequests") else None)
-    assert asked["inputRequests"].keys() == {"who"}
-    answer = {"action": "accept", "content": {"name": "Ada"}}
-    peer.request("tasks/update", {"taskId": created["taskId"], "inputResponses": {"who": answer}})
+    task = eventually(lambda: state if (state := state_of(peer, created["taskId"])).get("inputRequests") else None)
+    assert task["inputRequests"].keys() == {"who"}
+    response = {"action": "accept", "content": {"name": "Ada"}}
+    peer.request("tasks/update", {"taskId": created["taskId"], "inputResponses": {"who": response}})
     ended = eventually(lambda: state if (state := state_of(peer, created["taskId"]))["status"] == "completed" else None)
-    assert json.loads(ended["result"]["content"][0]["text"]) == {"who": answer}
-    assert server.answers == [{"who": answer}]
-    assert server.asked.count("tools/call") == 1
+    assert json.loads(ended["result"]["content"][0]["text"]) == {"who": response}
+    assert server.answers == [{"who": response}]
+    assert server.methods.count("tools/call") == 1
 
 
 def test_a_client_of_a_handshake_waits_for_the_task_and_is_asked_on_its_stream(
@@ -85,14 +85,14 @@ def test_a_client_of_a_handshake_waits_for_the_task_and_is_asked_on_its_stream(
     server.set("input_required", inputRequests={"who": WHO}, statusMessage="Who is it?")
     params = {**call_params("books_look"), "_meta": {"progressToken": 1}}
     with peer.stream("tools/call", params) as stream:
-        heard = [stream.next(), stream.next()]
-        question = next(one for one in heard if "id" in one)
-        (progress,) = (one for one in heard if "id" not in one)
+        messages = [stream.next(), stream.next()]
+        question = next(message for message in messages if "id" in message)
+        (progress,) = (message for message in messages if "id" not in message)
         assert progress["params"]["message"] == "Who is it?"
         peer.respond(question["id"], {"action": "accept", "content": {"name": "Ada"}})
-        last = stream.read_to_end()[-1]
-    assert "Ada" in last["result"]["content"][0]["text"]
-    assert server.asked.count("tools/call") == 1
+        response = stream.read_to_end()[-1]
+    assert "Ada" in response["result"]["content"][0]["text"]
+    assert server.methods.count("tools/call") == 1
     assert server.answers == [{"who": {"action": "accept", "content": {"name": "Ada"}}}]
 
 
@@ -104,10 +104,10 @@ def test_a_form_that_cannot_be_asked_is_cancelled_and_anything_else_ends_the_tas
     assert "cancel" in peer.result("books_look")["content"][0]["text"]
     assert server.answers == [{"who": {"action": "cancel"}}]
     server.set("input_required", inputRequests={"where": ROOTS})
-    refused = peer.result("books_look")
-    assert refused["isError"]
-    assert "does not support roots" in refused["content"][0]["text"]
-    eventually(lambda: "tasks/cancel" in server.asked)
+    call_result = peer.result("books_look")
+    assert call_result["isError"]
+    assert "does not support roots" in call_result["content"][0]["text"]
+    eventually(lambda: "tasks/cancel" in server.methods)
 
 
 def test_cancelling_the_task_of_the_hub_cancels_that_of_the_upstream(
@@ -116,7 +116,7 @@ def test_cancelling_the_task_of_the_hub_cancels_that_of_the_upstream(
     peer = client.peer(MODERN, EXTENSION)
     created = peer.result("books_look")
     peer.request("tasks/cancel", {"taskId": created["taskId"]})
-    eventually(lambda: "tasks/cancel" in server.asked)
+    eventually(lambda: "tasks/cancel" in server.methods)
     assert eventually(lambda: state_of(peer, created["taskId"])["status"] == "cancelled")
     assert [call.outcome for call in Call.objects.filter(tool_name="books_look")] == [Outcome.CANCELLED]
 
@@ -128,7 +128,7 @@ def test_a_client_that_goes_away_while_it_waits_cancels_the_task(
     with peer.stream("tools/call", {**call_params("books_look"), "_meta": {"progressToken": 1}}, id=7) as stream:
         stream.next()
         peer.notify("notifications/cancelled", {"requestId": 7})
-        eventually(lambda: "tasks/cancel" in server.asked)
+        eventually(lambda: "tasks/cancel" in server.methods)
 
 
 def test_a_modern_client_without_the_extension_gets_no_task_and_hears_if_it_needs_it(
@@ -137,9 +137,9 @@ def test_a_modern_client_without_the_extension_gets_no_task_and_hears_if_it_need
     peer = client.peer(MODERN, {"elicitation": {}})
     assert peer.result("books_look")["content"][0]["text"] == "at once"
     assert server.declared == [{"elicitation": {"form": {}}}]
-    server.requires = True
-    refused = error_of(peer.call("books_look"))
-    assert (refused["code"], refused["data"]) == (-32021, {"requiredCapabilities": EXTENSION})
+    server.requires_tasks = True
+    error = error_of(peer.call("books_look"))
+    assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": EXTENSION})
 
 
 @pytest.mark.parametrize(
@@ -155,11 +155,11 @@ def test_a_task_that_fails_is_a_failed_task_of_the_hub(
     peer = client.peer(MODERN, EXTENSION)
     server.state = state
     created = peer.result("books_look")
-    ended = eventually(lambda: state if (state := state_of(peer, created["taskId"]))["status"] == "failed" else None)
-    assert ended["error"]["code"] == code
-    assert message in ended["error"]["message"]
-    told = client.peer(OLD).result("books_look")
-    assert told["isError"], "a model reads it"
+    task = eventually(lambda: state if (state := state_of(peer, created["taskId"]))["status"] == "failed" else None)
+    assert task["error"]["code"] == code
+    assert message in task["error"]["message"]
+    handshake_result = client.peer(OLD).result("books_look")
+    assert handshake_result["isError"], "a model reads it"
 
 
 @pytest.mark.parametrize(
@@ -175,29 +175,29 @@ def test_other_ends_of_a_task_are_errors_of_the_tool(
     server: TaskServer, client: RawClient, state: Any, message: str
 ) -> None:
     server.state = state
-    told = client.peer(OLD).result("books_look")
-    assert told["isError"]
-    assert message in told["content"][0]["text"]
+    call_result = client.peer(OLD).result("books_look")
+    assert call_result["isError"]
+    assert message in call_result["content"][0]["text"]
 
 
 def test_a_task_that_cannot_be_asked_about_any_more_ends_the_call(
     server: TaskServer, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tasks, "POLL_SECONDS", 0.01)
-    server.failing = 10_000
-    told = client.peer(OLD).result("books_look")
-    assert told["isError"]
-    assert server.asked.count("tools/call") == 1
+    server.failures_left = 10_000
+    call_result = client.peer(OLD).result("books_look")
+    assert call_result["isError"]
+    assert server.methods.count("tools/call") == 1
 
 
 def test_the_task_of_a_call_that_ended_with_its_process_is_cancelled_once(
-    server: TaskServer, near: Tenant, eventually: Callable[..., Any], settings: Any
+    server: TaskServer, loopback_tenant: Tenant, eventually: Callable[..., Any], settings: Any
 ) -> None:
     id = uuid4()
     kept = KeptTask("t/1", "books", {**EXTENSION}, None, None)
     UpstreamTask.objects.create(
         call_id=id,
-        tenant=near,
+        tenant=loopback_tenant,
         upstream_id=Upstream.objects.get().pk,
         owner=uuid4(),
         sealed=encryption.seal(msgspec.json.encode(kept), f"upstream-task:{id}"),
@@ -207,44 +207,46 @@ def test_the_task_of_a_call_that_ended_with_its_process_is_cancelled_once(
     sweeper.sweep()
     eventually(lambda: not UpstreamTask.objects.exists())
     sweeper.sweep()
-    assert server.asked.count("tasks/cancel") == 1
+    assert server.methods.count("tasks/cancel") == 1
 
 
 @pytest.fixture
-def promised(near: Tenant, server: TaskServer) -> Callable[..., RunningCall]:
-    """A call that is a task of the hub, which an upstream runs; `waiter` is the process that waits for the latter."""
+def make_running_task(loopback_tenant: Tenant, server: TaskServer) -> Callable[..., RunningCall]:
+    """Create a call that is a task of the hub and of an upstream; the process `waiter` polls the upstream's task."""
 
     def make(owner: UUID, waiter: UUID, **fields: Any) -> RunningCall:
-        facts: dict[str, Any] = {"tool_name": "books_look", "status": "running", "background": False}
-        facts |= {"timeout_seconds": 60, "task_seconds": 60.0, "changed_at": timezone.now() + timedelta(seconds=1)}
-        call = RunningCall.objects.create(tenant=near, owner=owner, **facts | fields)
+        defaults: dict[str, Any] = {"tool_name": "books_look", "status": "running", "background": False}
+        defaults |= {"timeout_seconds": 60, "task_seconds": 60.0, "changed_at": timezone.now() + timedelta(seconds=1)}
+        call = RunningCall.objects.create(tenant=loopback_tenant, owner=owner, **defaults | fields)
         upstream_id = Upstream.objects.get().pk
-        UpstreamTask.objects.create(call_id=call.pk, tenant=near, upstream_id=upstream_id, owner=waiter, sealed=b"x")
+        UpstreamTask.objects.create(
+            call_id=call.pk, tenant=loopback_tenant, upstream_id=upstream_id, owner=waiter, sealed=b"x"
+        )
         return call
 
     return make
 
 
 def test_a_call_goes_on_without_its_process_unless_another_one_already_waits_for_its_task(
-    promised: Callable[..., RunningCall],
+    make_running_task: Callable[..., RunningCall],
 ) -> None:
     dead, lost, alive = uuid4(), uuid4(), uuid4()
     Process.objects.create(pk=alive, kind="web", host="here", pid=1)
-    calls = [promised(dead, waiter) for waiter in (dead, lost, alive)]
+    calls = [make_running_task(dead, waiter) for waiter in (dead, lost, alive)]
     assert task_rows.continuable(calls, {dead}) == {calls[0].pk, calls[1].pk}
     assert task_rows.continuable(calls, {lost}) == set()
 
 
 def test_a_process_that_stops_leaves_the_tasks_that_clients_know_of_and_nothing_else(
-    promised: Callable[..., RunningCall],
+    make_running_task: Callable[..., RunningCall],
 ) -> None:
     own, other = process_id(), uuid4()
-    left = [promised(own, own), promised(own, own, status="waiting"), promised(other, own)]
+    left = [make_running_task(own, own), make_running_task(own, own, status="waiting"), make_running_task(other, own)]
     kept = [
-        promised(own, own, cancel_requested=True),
-        promised(own, own, task_seconds=None),
-        promised(own, own, changed_at=timezone.now() - timedelta(hours=1)),
-        promised(own, other),
+        make_running_task(own, own, cancel_requested=True),
+        make_running_task(own, own, task_seconds=None),
+        make_running_task(own, own, changed_at=timezone.now() - timedelta(hours=1)),
+        make_running_task(own, other),
     ]
     assert task_rows.leave() == {call.pk for call in left}
     owners = [[model.objects.get(pk=call.pk).owner for call in (*left, *kept)] for model in (RunningCall, UpstreamTask)]
@@ -253,7 +255,7 @@ def test_a_process_that_stops_leaves_the_tasks_that_clients_know_of_and_nothing_
 
 
 def test_an_upstream_that_was_not_offered_tasks_and_makes_one_is_refused(
-    serve: Callable[..., Service], add: Callable[..., Upstream], client: RawClient
+    serve: Callable[..., Service], add_upstream: Callable[..., Upstream], client: RawClient
 ) -> None:
     def answer(request: Received) -> Any:
         message = json.loads(request.body)
@@ -266,6 +268,6 @@ def test_an_upstream_that_was_not_offered_tasks_and_makes_one_is_refused(
                 return reply(message["id"], {"resultType": "task", "taskId": "t"})
         return http_response(404)
 
-    add(f"{serve(answer).url}/mcp", era="modern")
-    told = client.peer(MODERN, EXTENSION).result("books_look")
-    assert "unknown type" in told["content"][0]["text"]
+    add_upstream(f"{serve(answer).url}/mcp", era="modern")
+    call_result = client.peer(MODERN, EXTENSION).result("books_look")
+    assert "unknown type" in call_result["content"][0]["text"]

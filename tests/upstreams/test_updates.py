@@ -1,4 +1,4 @@
-"""Updates of subscribed resources, and announced changes of lists, in both eras of upstreams and of clients."""
+"""Resource updates and list changes of upstreams reach clients, in both eras of each."""
 
 import json
 import threading
@@ -25,16 +25,16 @@ WAIT_SECONDS = 20.0
 
 
 class Publisher:
-    """An upstream of either era with resources that change: `publish` tells those who listen at that moment."""
+    """An upstream of either era with resources that change. `publish` notifies the streams that are open."""
 
     def __init__(self) -> None:
         self.lock = threading.Condition()
         self.streams: list[Queue[bytes | None]] = []
-        # What is subscribed to: the URIs of each stream, or those of the only session.
+        # The subscribed URIs: of each stream (modern), or of the only session (handshake).
         self.filters: list[dict[str, Any]] = []
         self.subscribed: set[str] = set()
         self.sessions = 0
-        # The credentials with which it was asked for updates.
+        # The credentials of the requests to subscribe.
         self.tokens: list[str] = []
         self.tools = [{"name": "look", "inputSchema": {"type": "object"}}]
 
@@ -86,11 +86,11 @@ class Publisher:
             return {}
 
     def _listen(self, message: dict[str, Any]) -> Iterator[bytes]:
-        wanted = message["params"]["notifications"]
-        told = {"method": "notifications/subscriptions/acknowledged", "params": {"notifications": wanted}}
+        filters = message["params"]["notifications"]
+        acknowledged = {"method": "notifications/subscriptions/acknowledged", "params": {"notifications": filters}}
         with self.lock:
-            self.filters.append(wanted)
-        return self._stream([told])
+            self.filters.append(filters)
+        return self._stream([acknowledged])
 
     def _stream(self, first: list[dict[str, Any]]) -> Iterator[bytes]:
         queue: Queue[bytes | None] = Queue()
@@ -118,7 +118,7 @@ class Publisher:
             queue.put(None)
 
     def uris(self) -> set[str]:
-        """What the hub has asked for."""
+        """The URIs that the hub subscribes to."""
         with self.lock:
             return self.subscribed | set(self.filters[-1].get("resourceSubscriptions", ()) if self.filters else ())
 
@@ -128,11 +128,13 @@ def _event(message: dict[str, Any]) -> bytes:
 
 
 @pytest.fixture(params=["handshake", "modern"])
-def publisher(request: pytest.FixtureRequest, serve: Callable[..., Service], near: Tenant) -> Iterator[Publisher]:
-    """An upstream of either era, all of whose definitions are accepted but one."""
+def publisher(
+    request: pytest.FixtureRequest, serve: Callable[..., Service], loopback_tenant: Tenant
+) -> Iterator[Publisher]:
+    """An upstream of either era. All of its definitions but one are accepted."""
     publisher = Publisher()
     url = f"{serve(publisher.answer).url}/mcp"
-    upstream = Upstream.objects.create(tenant=near, name="books", prefix="books", url=url, era=request.param)
+    upstream = Upstream.objects.create(tenant=loopback_tenant, name="books", prefix="books", url=url, era=request.param)
     good, _ = service.partition_acceptable(service.discover(upstream).items)
     service.accept([item for item in good if item.name != SECRET])
     yield publisher
@@ -155,13 +157,13 @@ def subscribed(peer: Peer, *uris: str) -> Iterator[Stream]:
 
 
 def updated(stream: Stream) -> str:
-    heard = stream.next()
-    assert heard["method"] == "notifications/resources/updated"
-    return str(heard["params"]["uri"])
+    notification = stream.next()
+    assert notification["method"] == "notifications/resources/updated"
+    return str(notification["params"]["uri"])
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", MODERN])
-def test_a_client_hears_of_the_updates_that_it_has_subscribed_to_and_of_no_others(
+def test_a_client_gets_the_updates_of_its_subscriptions_and_no_others(
     publisher: Publisher, client: RawClient, eventually: Callable[..., Any], version: str
 ) -> None:
     peer = client.peer(version)
@@ -185,7 +187,7 @@ def test_what_is_not_accepted_cannot_be_subscribed_to(publisher: Publisher, clie
         assert updated(stream) == GUIDE
 
 
-def test_a_neighbour_with_the_same_uri_never_hears_of_it(
+def test_another_tenant_with_the_same_uri_gets_no_update(
     publisher: Publisher, client: RawClient, other_key: str, other_tenant: Tenant
 ) -> None:
     for uri in (GUIDE, "docs://own"):

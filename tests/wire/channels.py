@@ -1,4 +1,4 @@
-"""Clients of the transports that carry messages both ways: HTTP+SSE and WebSocket, with the same words for both."""
+"""Clients of the transports that carry messages both ways, HTTP+SSE and WebSocket, with one interface."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -16,13 +16,13 @@ Message = dict[str, Any]
 TRANSPORTS = ("sse", "ws")
 
 
-class Talk:
-    """One client at one channel. Waits are bounded. `heard` is what came on the way to the answers."""
+class ChannelClient:
+    """A client on one channel. Waits are bounded. `received` has the messages that came before the responses."""
 
     version = ""
 
     def __init__(self) -> None:
-        self.heard: list[Message] = []
+        self.received: list[Message] = []
         self.capabilities: Mapping[str, Any] = {}
 
     @property
@@ -38,14 +38,14 @@ class Talk:
         raise NotImplementedError
 
     def read_to_end(self) -> list[Message]:
-        """Wait until the hub ends the channel: what was still said."""
+        """Wait until the hub ends the channel, and return the messages that came until then."""
         raise NotImplementedError
 
     def send(self, message: Any) -> Any:
         return self.write(json.dumps(message).encode())
 
-    def speak(self, version: str, capabilities: Mapping[str, Any] | None = None) -> "Talk":
-        """Agree on a revision, as far as there is something to agree on."""
+    def negotiate(self, version: str, capabilities: Mapping[str, Any] | None = None) -> "ChannelClient":
+        """Negotiate a revision: initialize a session, or use the modern one without."""
         self.version, self.capabilities = version, dict(capabilities or {})
         if not self.is_modern:
             assert self.initialize(version)["result"]["protocolVersion"] == version
@@ -56,7 +56,7 @@ class Talk:
         client = {"name": "raw", "version": "7"}
         params = {"protocolVersion": version, "capabilities": dict(self.capabilities), "clientInfo": client}
         self.send(rpc("initialize", params, id=id))
-        return self.answer(id)
+        return self.response(id)
 
     def request(self, method: str, params: Mapping[str, Any] | None = None, *, id: Any = 1) -> Any:
         if self.is_modern:
@@ -82,26 +82,26 @@ class Talk:
     def respond(self, id: Any, result: Any) -> Any:
         return self.send({"jsonrpc": "2.0", "id": id, "result": result})
 
-    def answer(self, id: Any) -> Message:
-        """The response to a request; what comes before it is `heard`."""
+    def response(self, id: Any) -> Message:
+        """The response to a request. The messages that come before it are added to `received`."""
         while True:
             message = self.next()
             if message.get("id") == id and "method" not in message:
                 return message
-            self.heard.append(message)
+            self.received.append(message)
 
-    def ask(self, method: str, params: Mapping[str, Any] | None = None, *, id: Any = 1) -> Message:
+    def response_to(self, method: str, params: Mapping[str, Any] | None = None, *, id: Any = 1) -> Message:
         self.request(method, params, id=id)
-        return self.answer(id)
+        return self.response(id)
 
-    def ask_tool(self, tool: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Message:
+    def tool_response(self, tool: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Message:
         self.call(tool, arguments, **more)
-        return self.answer(more.get("id", 1))
+        return self.response(more.get("id", 1))
 
 
 @dataclass
-class SseTalk(Talk):
-    """HTTP+SSE of 2024-11-05. `address` is where the hub said to POST to."""
+class SseClient(ChannelClient):
+    """HTTP+SSE of 2024-11-05. `address` is the URL of the `endpoint` event."""
 
     client: RawClient
     stream: Stream
@@ -114,9 +114,9 @@ class SseTalk(Talk):
         self.address = event.data
 
     def write(self, raw: bytes) -> httpx.Response:
-        taken = self.post(raw)
-        assert (taken.status_code, taken.content) == (202, b""), taken.text
-        return taken
+        response = self.post(raw)
+        assert (response.status_code, response.content) == (202, b""), response.text
+        return response
 
     def post(self, raw: bytes, **headers: str | None) -> httpx.Response:
         fields = self.client.headers({name.replace("_", "-"): value for name, value in headers.items()})
@@ -129,7 +129,7 @@ class SseTalk(Talk):
         return self.stream.read_to_end()
 
 
-class SocketTalk(Talk):
+class WebSocketClient(ChannelClient):
     """A WebSocket."""
 
     def __init__(self, socket: ClientConnection) -> None:
@@ -146,29 +146,29 @@ class SocketTalk(Talk):
         return json.loads(message)
 
     def read_to_end(self) -> list[Message]:
-        said = []
+        messages = []
         with suppress(ConnectionClosed):
             while True:
-                said.append(self.next())
-        return said
+                messages.append(self.next())
+        return messages
 
     @property
     def close_code(self) -> int | None:
-        """Why the hub closed it, once it `ends`."""
+        """The code with which the hub closed it."""
         return self.socket.close_code
 
 
 @contextmanager
-def sse(client: RawClient, path: str = "/sse", headers: Mapping[str, str | None] | None = None) -> Iterator[SseTalk]:
+def sse(client: RawClient, path: str = "/sse", headers: Mapping[str, str | None] | None = None) -> Iterator[SseClient]:
     """Open an event stream."""
     fields = client.headers({"Accept": "text/event-stream", "Content-Type": None, **(headers or {})})
     with client.http.stream("GET", path, headers=fields) as response:
         assert response.status_code == 200, response.read()
-        yield SseTalk(client, Stream(response))
+        yield SseClient(client, Stream(response))
 
 
 @contextmanager
-def socket(client: RawClient, path: str = "/ws", headers: Mapping[str, str] | None = None) -> Iterator[SocketTalk]:
+def socket(client: RawClient, path: str = "/ws", headers: Mapping[str, str] | None = None) -> Iterator[WebSocketClient]:
     """Open a WebSocket."""
     bearer = {"Authorization": f"Bearer {client.key}"} if client.key else {}
     with connect(
@@ -180,7 +180,7 @@ def socket(client: RawClient, path: str = "/ws", headers: Mapping[str, str] | No
         max_size=None,
         proxy=None,
     ) as opened:
-        yield SocketTalk(opened)
+        yield WebSocketClient(opened)
 
 
 OPENERS: Mapping[str, Callable[..., Any]] = {"sse": sse, "ws": socket}

@@ -1,4 +1,4 @@
-"""A client that knows nothing of MCP but the bytes: it says what it is told to say and shows all that comes back."""
+"""A low-level MCP client: tests choose every byte of the requests and see every message of the responses."""
 
 import http.client
 import json
@@ -16,12 +16,12 @@ import httpx
 import pytest
 
 WAIT_SECONDS = 30.0
-# Nothing here is encrypted, and reading the machine's certificates for each client takes longer than most tests.
+# No test uses TLS here, and loading the system's certificates takes longer than most tests.
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 MODERN = "2026-07-28"
 HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 ALL_VERSIONS = (*HANDSHAKES, MODERN)
-# As parameters of tests: what differs between revisions differs between the first and the last of an era, too.
+# For parametrize. The first and the last revision of an era show all differences; the others are slow tests.
 EACH_HANDSHAKE = [pytest.param(one, marks=pytest.mark.slow) if one in HANDSHAKES[1:-1] else one for one in HANDSHAKES]
 EACH_VERSION = [*EACH_HANDSHAKE, MODERN]
 ACCEPT_BOTH = "application/json, text/event-stream"
@@ -51,7 +51,7 @@ class ReceivedMessage:
 
 @dataclass(frozen=True)
 class Event:
-    """One event of a stream as it came: its fields, and no message in `data` if it only says where to come back."""
+    """One event of a stream. `data` is empty if the event has an id only, to resume after."""
 
     fields: Mapping[str, str]
 
@@ -122,7 +122,7 @@ class RawClient:
 
 @dataclass(frozen=True)
 class Peer:
-    """A client of one revision, so that tests can say the same in all of them."""
+    """A client of one revision, with one interface for all revisions."""
 
     client: RawClient
     version: str
@@ -158,8 +158,8 @@ class Peer:
 
     def respond(self, id: Any, result: Any = None, error: Any = None) -> httpx.Response:
         """Answer a request of the hub."""
-        answer = {"error": error} if error is not None else {"result": result}
-        return self.client.post({"jsonrpc": "2.0", "id": id, **answer}, self.headers())
+        outcome = {"error": error} if error is not None else {"result": result}
+        return self.client.post({"jsonrpc": "2.0", "id": id, **outcome}, self.headers())
 
     def call(
         self,
@@ -179,7 +179,7 @@ class Peer:
     def stream(
         self, method: str, params: Mapping[str, Any] | None = None, *, id: Any = 1, headers: Headers | None = None
     ) -> Iterator["Stream"]:
-        """A request whose answer is read while it comes."""
+        """Send a request, and read the messages of its response as they arrive."""
         body, fields = self.build_request(method, params, id, headers)
         sent = {"content": json.dumps(body).encode(), "headers": self.client.headers(fields)}
         with self.client.http.stream("POST", self.client.path, **sent) as response:
@@ -197,26 +197,26 @@ class Peer:
 
 
 class Stream:
-    """An answer that comes in pieces. Waits are bounded: silence for WAIT_SECONDS is an error."""
+    """A response stream. Waits are bounded: no message for WAIT_SECONDS is an error."""
 
     def __init__(self, response: httpx.Response) -> None:
         self.response = response
         self._events = _events(response)
-        self._heard = _messages(self._events)
+        self._received = _messages(self._events)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        return self._heard
+        return self._received
 
     def next(self) -> dict[str, Any]:
-        return next(self._heard).message
+        return next(self._received).message
 
     def next_event(self) -> Event:
         """The next event, with or without a message."""
         return next(self._events)
 
     def read_to_end(self) -> list[dict[str, Any]]:
-        """Read to the end: what was still said."""
-        return [heard.message for heard in self._heard]
+        """The messages until the end of the stream."""
+        return [item.message for item in self._received]
 
 
 def _events(response: httpx.Response) -> Iterator[Event]:
@@ -256,13 +256,17 @@ def modern_request(
     capabilities: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], dict[str, str | None]]:
     """A request of the modern era and the headers that go with it."""
-    given = dict(params or {})
-    given["_meta"] = {**modern_meta(), META + "clientCapabilities": dict(capabilities or {}), **given.get("_meta", {})}
+    full_params = dict(params or {})
+    full_params["_meta"] = {
+        **modern_meta(),
+        META + "clientCapabilities": dict(capabilities or {}),
+        **full_params.get("_meta", {}),
+    }
     fields = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, "Mcp-Name": None}
-    named = given.get(NAME_PARAMETERS.get(method, ""))
-    if isinstance(named, str) and named.isascii() and named.isprintable():
-        fields["Mcp-Name"] = named
-    return rpc(method, given, id=id), fields
+    name = full_params.get(NAME_PARAMETERS.get(method, ""))
+    if isinstance(name, str) and name.isascii() and name.isprintable():
+        fields["Mcp-Name"] = name
+    return rpc(method, full_params, id=id), fields
 
 
 def call_params(
@@ -273,7 +277,7 @@ def call_params(
 
 
 def message_of(response: httpx.Response) -> Any:
-    """The answer's message, whether it came as JSON or as the last event of a stream."""
+    """The message of a response, whether it came as JSON or as the last event of a stream."""
     if response.headers["content-type"] == "text/event-stream":
         data = [line for line in response.text.splitlines() if line.startswith("data: ") and line != "data: "]
         return json.loads(data[-1][len("data: ") :])
@@ -291,9 +295,9 @@ def text_of(response: httpx.Response) -> str:
 
 @contextmanager
 def raw_connection(url: str) -> Iterator[socket.socket]:
-    """A bare connection, for what no HTTP library would send."""
-    place = urlsplit(url)
-    with socket.create_connection((place.hostname, place.port), timeout=WAIT_SECONDS) as connection:
+    """A raw connection, for requests that no HTTP library sends."""
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=WAIT_SECONDS) as connection:
         yield connection
 
 
@@ -308,7 +312,7 @@ def read_response(connection: socket.socket) -> Iterator[http.client.HTTPRespons
 
 
 def head_of(url: str, method: str, headers: list[tuple[str, str]], path: str = "/mcp") -> bytes:
-    """A request head with exactly these headers, repeated ones too."""
+    """A request head with exactly these headers, in this order."""
     lines = [f"{method} {path} HTTP/1.1", f"Host: {urlsplit(url).netloc}"]
     lines += [f"{name}: {value}" for name, value in headers]
     return "\r\n".join([*lines, "", ""]).encode("latin-1")

@@ -1,4 +1,4 @@
-"""What the tests of the wire share: raw clients of each revision, and fresh bounds."""
+"""Fixtures for tests over the network: clients of each revision, and fresh rate limits."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,21 +11,21 @@ from tools_app.server.embedded import EmbeddedHub
 
 @pytest.fixture(autouse=True)
 def fresh_denials() -> None:
-    """Begin a new minute for the records of denials, which a process bounds."""
+    """Reset the bound on recorded denials."""
     denials._window.stop()
 
 
 @pytest.fixture
 def make_client(hub: EmbeddedHub) -> Iterator[Callable[..., RawClient]]:
     """A client of the running hub: `make_client(key, path="/t/acme/mcp")`."""
-    made: list[RawClient] = []
+    clients: list[RawClient] = []
 
     def make(key: str | None, path: str = "/mcp") -> RawClient:
-        made.append(RawClient(hub.url, key, path))
-        return made[-1]
+        clients.append(RawClient(hub.url, key, path))
+        return clients[-1]
 
     yield make
-    for client in made:
+    for client in clients:
         client.http.close()
 
 

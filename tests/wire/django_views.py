@@ -1,4 +1,4 @@
-"""Views of an operator's app, on tables that every hub has."""
+"""Views of an operator's Django app, on Django's own tables."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 UPLOAD = {"type": "object", "properties": {"file": {"type": "string", "format": "binary"}}, "required": ["file"]}
-seen: list[Any] = []
+received_requests: list[Any] = []
 
 
 class Place(serializers.Serializer[Any]):
@@ -64,25 +64,25 @@ class GroupViewSet(viewsets.ModelViewSet[Group]):
     queryset = Group.objects.order_by("name")
 
     def get_queryset(self) -> Any:
-        seen.append(self.request)
+        received_requests.append(self.request)
         return super().get_queryset().filter(user=self.request.user)
 
     @action(detail=False, methods=["post"], serializer_class=Order, permission_classes=())
     def order(self, request: Request) -> Response:
         """Order something."""
-        said = self.get_serializer(data=request.data)
-        said.is_valid(raise_exception=True)
-        return Response(said.data, status=201)
+        serializer = self.get_serializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        return Response(serializer.data, status=201)
 
     @action(detail=False, throttle_classes=[Often])
     def rare(self, request: Request) -> Response:
-        """Look at something that is rarely needed."""
+        """Get something that is rarely needed."""
         return Response({"by": request.user.get_username()})
 
     @extend_schema(parameters=[OpenApiParameter("kind", str)], responses=None)
     @action(detail=False)
     def answer(self, request: Request) -> Any:
-        """Answer in one of many ways."""
+        """Respond in one of many ways."""
         return ANSWERS[request.query_params.get("kind", "")]()
 
     @extend_schema(request={"multipart/form-data": UPLOAD}, responses=None)

@@ -1,4 +1,4 @@
-"""Which effect each field of what people set up has, as it is seen from outside of the hub."""
+"""The effect of each configurable field, as seen by clients of the hub."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ LONGER_THAN_ALLOWED: Final = 0.4
 
 @dataclass
 class World:
-    """A tenant with one row of each kind, and whoever uses them. Everything is looked at over the network."""
+    """A tenant with one row of each kind, and clients that use them. Everything is observed over the network."""
 
     url: str
     service: Service
@@ -72,7 +72,7 @@ class World:
     def row(self, model: type[models.Model]) -> Any:
         return getattr(self, str(model._meta.model_name))
 
-    # --- What is seen ---------------------------------------------------------------------------------------------
+    # --- Observations ---------------------------------------------------------------------------------------------
 
     def status(self, path: str = "/mcp", key: str | None = None) -> int:
         return self.at(path, key).modern("server/discover").status_code
@@ -82,28 +82,28 @@ class World:
         client.http = self.client.http
         return client
 
-    def request(self, method: str, params: Mapping[str, Any] | None = None, **how: Any) -> Any:
-        """The result of a request, or the number of its error."""
-        answer = self.at(how.get("path", "/mcp"), how.get("key", self.key)).modern(method, params)
-        message = message_of(answer)
-        return message.get("result") or error_of(answer)["code"]
+    def request(self, method: str, params: Mapping[str, Any] | None = None, **options: Any) -> Any:
+        """The result of a request, or the code of its error."""
+        response = self.at(options.get("path", "/mcp"), options.get("key", self.key)).modern(method, params)
+        message = message_of(response)
+        return message.get("result") or error_of(response)["code"]
 
     def called(self, **how: Any) -> Any:
-        """What a call says: the service's answer, that it failed, or the number of an error."""
+        """The text of a call, "failed", or the code of an error."""
         result = self.request("tools/call", {"name": "find", "arguments": {"term": "words"}}, **how)
         if not isinstance(result, dict):
             return result
         return "failed" if result["isError"] else result["content"][0]["text"]
 
     def looked(self) -> Any:
-        """What a call of the upstream's tool says, which belongs to the other tenant."""
+        """The same for the tool of the upstream, which belongs to the other tenant."""
         result = self.request("tools/call", {"name": "look", "arguments": {}}, key=self.other_key)
         if not isinstance(result, dict):
             return result
         return "failed" if result["isError"] else result["content"][0]["text"]
 
     def listed(self, kind: str, **how: Any) -> Any:
-        """The entries of a list, or the number of an error."""
+        """The entries of a list, or the code of an error."""
         result = self.request(f"{kind}/list", **how)
         return result[kind] if isinstance(result, dict) else result
 
@@ -117,11 +117,11 @@ class World:
         return [entry["name"] for entry in self.listed("tools")]
 
     def found(self, word: str) -> Any:
-        told = self.request("tools/call", {"name": "find_tools", "arguments": {"query": word}})
-        return [tool["name"] for tool in told["structuredContent"]["tools"]] if "content" in told else told
+        result = self.request("tools/call", {"name": "find_tools", "arguments": {"query": word}})
+        return [tool["name"] for tool in result["structuredContent"]["tools"]] if "content" in result else result
 
     def read(self) -> Any:
-        """The only contents of the resource, or the number of an error."""
+        """The only contents of the resource, or the code of an error."""
         result = self.request("resources/read", {"uri": "docs://guide"})
         if not isinstance(result, dict):
             return result
@@ -147,14 +147,14 @@ class World:
 
     def streaming(self) -> int:
         """The status of an event stream."""
-        wanted = {"notifications": {"toolsListChanged": True}}
-        body, headers = modern_request("subscriptions/listen", wanted)
-        sent = {"json": body, "headers": self.client.headers(headers)}
-        with self.client.http.stream("POST", "/mcp", **sent) as response:
+        params = {"notifications": {"toolsListChanged": True}}
+        body, headers = modern_request("subscriptions/listen", params)
+        request = {"json": body, "headers": self.client.headers(headers)}
+        with self.client.http.stream("POST", "/mcp", **request) as response:
             return response.status_code
 
     def passed(self) -> int:
-        """The status of a request with the person's pass."""
+        """The status of a request with the person's impersonation token."""
         return self.status(key=self.passport)
 
     def api(self, path: str = "me/") -> httpx.Response:
@@ -163,18 +163,18 @@ class World:
         )
 
     def me(self, name: str) -> Any:
-        """What the REST API says of the person, or its status."""
-        answer = self.api()
-        return answer.json()[name] if answer.status_code == 200 else answer.status_code
+        """A field of the person in the REST API, or the status."""
+        response = self.api()
+        return response.json()[name] if response.status_code == 200 else response.status_code
 
     def logged_in(self) -> bool:
         """Whether the browser's session still opens the admin."""
-        answer = httpx.get(f"{self.url}/admin/", cookies={"sessionid": self.cookie}, trust_env=False, timeout=8)
-        return answer.status_code == 200
+        response = httpx.get(f"{self.url}/admin/", cookies={"sessionid": self.cookie}, trust_env=False, timeout=8)
+        return response.status_code == 200
 
 
 def build(url: str, service: Service, client: RawClient) -> World:
-    """A world whose rows are all good."""
+    """A world whose rows are all valid."""
     tenant = Tenant.objects.create(slug="acme", name="Acme", allowed_networks=["127.0.0.0/8"])
     other = Tenant.objects.create(slug="rival", name="Rival", allowed_networks=["127.0.0.0/8"])
     apikey, key = keys.issue(tenant, "laptop")
@@ -252,7 +252,7 @@ def _accepted(upstream: Upstream) -> UpstreamItem:
 
 
 def service_answer(slow: Event) -> Callable[[Received], bytes]:
-    """The service says which path it was asked for and the token that came along; `/slow` waits first."""
+    """Respond with the path and the token of the request. `/slow` waits first."""
     look = scripted.modern(lambda request, _message: f"{request.target} {request.headers.get('x-token')}")
 
     def answer(request: Received) -> bytes:
@@ -260,20 +260,20 @@ def service_answer(slow: Event) -> Callable[[Received], bytes]:
             return look(request)
         if request.target.startswith("/slow"):
             slow.wait(LONGER_THAN_ALLOWED)
-        said = f"{request.target.partition('?')[0]} {request.headers.get('x-token', '')}".strip()
-        return http_response(200, said.encode(), "text/plain")
+        text = f"{request.target.partition('?')[0]} {request.headers.get('x-token', '')}".strip()
+        return http_response(200, text.encode(), "text/plain")
 
     return answer
 
 
-# --- Which field does what --------------------------------------------------------------------------------------
+# --- Effects ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Effect:
-    """Once the field is `to`, whoever looks sees `then`. `given` are other fields, by model, that make it matter.
+    """When the field is set to `to`, `look` returns `then`. `given` has fields of other models that it depends on.
 
-    What is `final` is not undone by the old value.
+    If `final`, the old value does not restore the old result.
     """
 
     to: Any
@@ -288,7 +288,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class NoEffect:
-    """The field changes no answer, and why."""
+    """The field changes no response, for this reason."""
 
     because: str
 
@@ -296,7 +296,7 @@ class NoEffect:
 IDENTITY = NoEffect("A row with another id is another row.")
 OF_THE_NEXT_IMPORT = NoEffect("It says how the document is read next; tests/management/test_import_openapi.py.")
 FOR_PEOPLE = NoEffect("Pages and the REST API show it, which read it from the database for each request.")
-OF_THE_PAST = NoEffect("It tells what happened.")
+OF_THE_PAST = NoEffect("It records what happened.")
 SHOWN_PART = NoEffect("People recognise the credential by it; requests are matched by the digest.")
 
 OVER = -32004
@@ -516,7 +516,7 @@ EFFECTS: Final[dict[type[models.Model], dict[str, Effect | NoEffect]]] = {
             {Resource: {"kind": ResourceKind.HTTP, "config": _config("slow")}},
         ),
         "created_at": OF_THE_PAST,
-        "updated_at": NoEffect("Subscribers hear of it: tests/wire/test_resource_subscriptions.py."),
+        "updated_at": NoEffect("Subscribers are notified: tests/wire/test_resource_subscriptions.py."),
     },
     Prompt: {
         "id": IDENTITY,

@@ -1,4 +1,4 @@
-"""Tools whose calls become tasks, and a gate that holds them for as long as a test wants."""
+"""Tools whose calls become tasks, and a gate that blocks them until a test opens it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ TOOLS = ("quick", "held", "never_task", "must", "must_hold", "fails", "breaks", 
 
 
 class Gate:
-    """Holds tools until a test opens it. `entered` is set while one is held, `left` once one was stopped."""
+    """Blocks tools until a test opens it. `entered` is set when a tool arrives, `left` when it was stopped."""
 
     def __init__(self) -> None:
         self.entered = Event()
@@ -93,7 +93,7 @@ def register(gate: Gate, *, background: bool) -> None:
 
 
 def register_asking(*, background: bool) -> None:
-    """Register the tools that ask."""
+    """Register the tools that elicit."""
 
     @tool(task="required", background=background)
     async def asks(context: ToolContext) -> str:
@@ -102,27 +102,27 @@ def register_asking(*, background: bool) -> None:
 
     @tool(task="required", background=background)
     async def asks_two(context: ToolContext) -> str:
-        given = await context.ask({name: Elicit(f"Your {name}?", NAME_FORM) for name in ("first", "last")})
-        return f"hello {given['first'].content['name']} {given['last'].content['name']}"
+        answers = await context.ask({name: Elicit(f"Your {name}?", NAME_FORM) for name in ("first", "last")})
+        return f"hello {answers['first'].content['name']} {answers['last'].content['name']}"
 
 
 def accepted(name: str) -> dict[str, Any]:
-    """A person's answer to NAME_FORM."""
+    """An accepted NAME_FORM."""
     return {"action": "accept", "content": {"name": name}}
 
 
 def result_of(peer: Peer, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """What a request is answered with, which must be a result."""
+    """The result of a request, which must succeed."""
     message = message_of(peer.request(method, params))
     assert "result" in message, message
     return dict(message["result"])
 
 
-def look(peer: Peer, task: str) -> dict[str, Any]:
-    """How a task stands."""
+def get_task(peer: Peer, task: str) -> dict[str, Any]:
+    """The task, by `tasks/get`."""
     return result_of(peer, "tasks/get", {"taskId": task})
 
 
-def refused(peer: Peer, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The error that a request is answered with."""
+def error_for(peer: Peer, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The error of a request, which must fail."""
     return error_of(peer.request(method, params))

@@ -1,4 +1,4 @@
-"""What is on record by the time an answer is read: one row per call, and bounded rows for what was turned away."""
+"""Audit records exist when a response arrives: one for each call, and a bounded number for denied requests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -41,7 +41,7 @@ def test_an_answered_call_has_its_one_record(
     assert not RunningCall.objects.exists()
 
 
-def test_what_went_wrong_inside_is_for_the_auditor(client: RawClient) -> None:
+def test_internal_errors_are_in_the_record_and_not_in_the_response(client: RawClient) -> None:
     client.handshake().call("test_throw")
     assert "RuntimeError: test_throw was called" in Call.objects.get().cause
 
@@ -61,7 +61,7 @@ def test_bad_arguments_are_recorded_as_the_revision_answers_them(peer: Peer) -> 
     assert (call.rpc_error, call.is_error) == ((None, True) if in_result else (-32602, None))
 
 
-def test_a_modern_call_is_recorded_with_what_its_metadata_says(client: RawClient, tenant: Tenant) -> None:
+def test_a_modern_call_is_recorded_with_its_metadata(client: RawClient, tenant: Tenant) -> None:
     info = {META + "clientInfo": {"name": "agent", "version": "9.1"}}
     client.modern("tools/call", {"name": "echo", "arguments": {"message": "x"}, "_meta": info})
     call = Call.objects.get()
@@ -101,7 +101,7 @@ def turned_away_without_session(client: RawClient) -> int:
     ("turned_away", "status"),
     [(turned_away_without_key, 401), (turned_away_by_origin, 403), (turned_away_without_session, 404)],
 )
-def test_what_is_turned_away_is_recorded(
+def test_denied_requests_are_recorded(
     client: RawClient, turned_away: Callable[[RawClient], int], status: int, eventually: Callable[..., Any]
 ) -> None:
     assert turned_away(client) == status
@@ -123,7 +123,7 @@ def test_a_flood_of_bad_keys_is_counted_and_does_not_fill_the_disk(
 
 
 class FullRecorder:
-    """What the recorder is when nothing can be recorded."""
+    """A recorder that cannot record anything."""
 
     def submit(self, entry: object, loop: object = None) -> None:
         raise RecorderUnavailable("the recorder's queue is full")
@@ -132,7 +132,9 @@ class FullRecorder:
 
 
 @pytest.mark.parametrize("tool", ["echo", "count"])
-def test_what_cannot_be_recorded_is_refused(client: RawClient, monkeypatch: pytest.MonkeyPatch, tool: str) -> None:
+def test_calls_that_cannot_be_recorded_are_rejected(
+    client: RawClient, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
     peer = client.handshake()
     arguments = {"echo": {"message": "x"}, "count": {"n": 1}}[tool]
     with monkeypatch.context() as patched:

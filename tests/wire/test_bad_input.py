@@ -1,4 +1,4 @@
-"""Input that is no request, or not the one its headers announce: a clear error and never a 500."""
+"""Invalid requests, and requests that contradict their headers: a clear error and never a 500."""
 
 import json
 from collections.abc import Callable
@@ -66,7 +66,7 @@ def test_a_nesting_bomb_is_a_parse_error(client: RawClient, bomb: bytes) -> None
     ],
     ids=json.dumps,
 )
-def test_what_is_no_message_is_an_invalid_request(client: RawClient, body: Any) -> None:
+def test_an_invalid_message_is_an_invalid_request(client: RawClient, body: Any) -> None:
     response = client.post(body)
     assert response.status_code == 400
     assert error_of(response)["code"] == -32600
@@ -175,7 +175,7 @@ def test_without_a_session_there_are_no_batches(client: RawClient) -> None:
 # --- Size ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_body_that_is_too_large_is_refused_by_what_it_declares(client: RawClient, settings: Any) -> None:
+def test_a_body_that_is_too_large_is_rejected_by_its_content_length(client: RawClient, settings: Any) -> None:
     settings.MCPHUB_MAX_BODY_BYTES = 1000
     response = client.post(b" " * 1001)
     assert response.status_code == 413
@@ -256,9 +256,9 @@ def test_white_space_around_a_header_is_no_part_of_it(client: RawClient, offer: 
     message, fields = modern_request("tools/call", call_params("echo", {"message": "x"}))
     body = json.dumps(message).encode()
     padded = {name: f" \t{value}\t " for name, value in client.headers(fields).items()}
-    given = [*padded.items(), ("Content-Length", str(len(body))), ("Connection", "close")]
+    all_headers = [*padded.items(), ("Content-Length", str(len(body))), ("Connection", "close")]
     with raw_connection(client.url) as connection:
-        connection.sendall(head_of(client.url, "POST", given) + body)
+        connection.sendall(head_of(client.url, "POST", all_headers) + body)
         with read_response(connection) as response:
             assert (response.status, json.loads(response.read())["result"]["isError"]) == (200, False)
 
@@ -267,10 +267,10 @@ def test_white_space_around_a_header_is_no_part_of_it(client: RawClient, offer: 
 def test_a_routing_header_that_comes_twice_is_refused(client: RawClient, header: str) -> None:
     message, fields = modern_request("tools/call", {"name": "echo"})
     body = json.dumps(message).encode()
-    given = [*client.headers(fields).items(), ("Content-Length", str(len(body))), ("Connection", "close")]
-    given.append((header, str(fields[header])))
+    all_headers = [*client.headers(fields).items(), ("Content-Length", str(len(body))), ("Connection", "close")]
+    all_headers.append((header, str(fields[header])))
     with raw_connection(client.url) as connection:
-        connection.sendall(head_of(client.url, "POST", given) + body)
+        connection.sendall(head_of(client.url, "POST", all_headers) + body)
         with read_response(connection) as response:
             assert response.status == 400
             assert json.loads(response.read())["error"]["code"] == -32020
@@ -296,7 +296,7 @@ def test_metadata_of_the_wrong_kind_is_named(client: RawClient, name: str, value
 
 
 @pytest.mark.shows("streamable-http.version-400", "streamable-http.version-unsupported", "versioning.unsupported")
-def test_an_unsupported_revision_is_told_the_supported_ones(client: RawClient) -> None:
+def test_an_unsupported_revision_is_rejected_with_the_supported_ones(client: RawClient) -> None:
     every = ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]
     meta = {"io.modelcontextprotocol/protocolVersion": "2099-01-01"}
     future = {"MCP-Protocol-Version": "2099-01-01"}
@@ -312,7 +312,7 @@ def test_an_unsupported_revision_is_told_the_supported_ones(client: RawClient) -
 
 
 @pytest.mark.parametrize("verb", ["PUT", "PATCH", "HEAD"])
-def test_another_verb_is_told_which_there_are(client: RawClient, verb: str) -> None:
+def test_another_method_is_rejected_with_the_allowed_ones(client: RawClient, verb: str) -> None:
     response = client.http.request(verb, "/mcp", headers={**client.headers(), "Accept": ACCEPT_BOTH})
     assert response.status_code == 405
     assert response.headers["allow"] == "POST, GET, DELETE, OPTIONS"

@@ -1,4 +1,4 @@
-"""Bodies and heads of requests to every path: how much is read of whom, and what answers the rest."""
+"""Bodies and heads of requests to every path: how much the hub reads, and how it rejects more."""
 
 import json
 import socket
@@ -26,7 +26,7 @@ PATHS = ("/mcp", "/t/acme/mcp", "/message", "/admin/login/", "/admin/tools_app/t
 
 
 def answer_of(connection: socket.socket, method: str = "POST") -> tuple[int, dict[str, str], bytes]:
-    """The next answer on a connection: its status, headers and body."""
+    """The next response on a connection: its status, headers and body."""
     response = HTTPResponse(connection, method=method)
     response.begin()
     body = response.read()
@@ -34,15 +34,15 @@ def answer_of(connection: socket.socket, method: str = "POST") -> tuple[int, dic
 
 
 @contextmanager
-def begun(hub: EmbeddedHub, path: str, headers: dict[str, str], method: str = "POST") -> Iterator[socket.socket]:
-    """A connection on which the head of a request was sent."""
+def send_head(hub: EmbeddedHub, path: str, headers: dict[str, str], method: str = "POST") -> Iterator[socket.socket]:
+    """Open a connection and send the head of a request."""
     with raw_connection(hub.url) as connection:
         connection.sendall(head_of(hub.url, method, [*headers.items()], path))
         yield connection
 
 
 def sent_until_closed(connection: socket.socket, most: int = 32 * 1024 * 1024) -> int:
-    """How many bytes of a chunked body the hub takes before it ends the connection."""
+    """The number of bytes of a chunked body that the hub reads before it closes the connection."""
     piece, sent = b"10000\r\n%b\r\n" % (b"x" * 0x10000), 0
     try:
         while sent < most:
@@ -67,11 +67,11 @@ def token(admin: User) -> str:
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("size", [HUGE, ENDLESS], ids=["declared", "endless"])
-def test_a_stranger_who_sends_much_is_answered_and_not_read(
+def test_a_large_body_without_a_key_is_rejected_unread(
     hub: EmbeddedHub, tenant: Tenant, path: str, size: dict[str, str]
 ) -> None:
     kind = FORM if path.startswith("/admin") else "application/json"
-    with begun(hub, path, {"Content-Type": kind, **size}) as connection:
+    with send_head(hub, path, {"Content-Type": kind, **size}) as connection:
         taken = sent_until_closed(connection) if size is ENDLESS else 0
         if size is HUGE:
             status, headers, _ = answer_of(connection)
@@ -83,8 +83,8 @@ def test_a_stranger_who_sends_much_is_answered_and_not_read(
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/admin/login/", "/api/v1/tools/"])
-def test_who_is_still_writing_gets_the_answer(hub: EmbeddedHub, path: str) -> None:
-    with begun(hub, path, ENDLESS) as connection:
+def test_a_client_that_is_still_sending_gets_the_response(hub: EmbeddedHub, path: str) -> None:
+    with send_head(hub, path, ENDLESS) as connection:
         for _ in range(4):
             connection.sendall(b"8000\r\n%b\r\n" % (b"x" * 0x8000))
         status, headers, _ = answer_of(connection)
@@ -94,7 +94,7 @@ def test_who_is_still_writing_gets_the_answer(hub: EmbeddedHub, path: str) -> No
 @pytest.mark.parametrize("size", [page_guard.MAX_FORM_BYTES, page_guard.MAX_FORM_BYTES + 1])
 def test_a_login_takes_64_kib(hub: EmbeddedHub, size: int) -> None:
     body = b"username=x&password=".ljust(size, b"y")
-    with begun(hub, "/admin/login/", {"Content-Type": FORM, "Content-Length": str(size)}) as connection:
+    with send_head(hub, "/admin/login/", {"Content-Type": FORM, "Content-Length": str(size)}) as connection:
         connection.sendall(body)
         # There is no CSRF token in it.
         assert answer_of(connection)[0] == (403 if size == page_guard.MAX_FORM_BYTES else 413)
@@ -109,11 +109,11 @@ def test_whoever_may_change_something_may_send_more_to_the_api(hub: EmbeddedHub,
         ("mcphubt_wrong", 1_000, 401),
     ):
         headers = {"Authorization": f"Bearer {credential}", "Content-Type": "application/json"}
-        with begun(hub, "/api/v1/tools/", {**headers, "Content-Length": str(size)}) as connection:
+        with send_head(hub, "/api/v1/tools/", {**headers, "Content-Length": str(size)}) as connection:
             if status != 413:
                 connection.sendall(b"{}".ljust(size))
-            told, fields, body = answer_of(connection)
-        assert told == status
+            received_status, fields, body = answer_of(connection)
+        assert received_status == status
         assert fields["content-type"] == "application/problem+json"
         assert json.loads(body)["status"] == status
 
@@ -130,7 +130,7 @@ def test_a_person_may_upload_in_the_admin_and_nobody_else(
     for cookie, status in ((browser.cookies["sessionid"].value, 403), ("nobody", 413)):
         size = {"Content-Length": str(len(body))} if sends_length else ENDLESS
         headers = {"Content-Type": FORM, "Cookie": f"sessionid={cookie}", **size}
-        with begun(hub, "/admin/tools_app/tool/add/", headers) as connection:
+        with send_head(hub, "/admin/tools_app/tool/add/", headers) as connection:
             try:
                 connection.sendall(body if sends_length else b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
             except OSError:
@@ -139,14 +139,14 @@ def test_a_person_may_upload_in_the_admin_and_nobody_else(
             assert answer_of(connection)[0] == status
 
 
-def test_a_client_that_waits_for_100_continue_hears_it_with_a_key_only(hub: EmbeddedHub, key: str) -> None:
+def test_100_continue_is_sent_only_with_a_valid_key(hub: EmbeddedHub, key: str) -> None:
     body = json.dumps(rpc("initialize", {"protocolVersion": "2025-11-25"})).encode()
     headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Expect": "100-continue"}
-    with begun(hub, "/mcp", {**headers, "Authorization": f"Bearer {key}"}) as connection:
+    with send_head(hub, "/mcp", {**headers, "Authorization": f"Bearer {key}"}) as connection:
         assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")
         connection.sendall(body)
         assert answer_of(connection)[0] == 200
-    with begun(hub, "/mcp", headers) as connection:
+    with send_head(hub, "/mcp", headers) as connection:
         status, fields, _ = answer_of(connection)
         assert (status, fields["connection"]) == (401, "close")
 
@@ -154,7 +154,7 @@ def test_a_client_that_waits_for_100_continue_hears_it_with_a_key_only(hub: Embe
 def test_a_connection_goes_on_after_a_short_body_was_refused(hub: EmbeddedHub, key: str) -> None:
     body = json.dumps(rpc("initialize", {"protocolVersion": "2025-11-25"})).encode()
     common = {"Content-Type": "application/json", "Content-Length": str(len(body))}
-    with begun(hub, "/mcp", common) as connection:
+    with send_head(hub, "/mcp", common) as connection:
         connection.sendall(body[:10])
         connection.sendall(body[10:])
         status, fields, _ = answer_of(connection)
@@ -172,7 +172,7 @@ def test_a_body_that_comes_too_slowly_is_given_up(
     monkeypatch.setattr(request_memory, "BODY_SECONDS", 0.1)
     monkeypatch.setattr(request_memory, "BYTES_PER_SECOND", 1024**3)
     headers = {"Content-Type": "application/json", "Content-Length": "1000", "Authorization": f"Bearer {key}"}
-    with begun(hub, path, headers) as connection:
+    with send_head(hub, path, headers) as connection:
         connection.sendall(b"{")
         assert answer_of(connection)[0] == 408
 

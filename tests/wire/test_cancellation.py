@@ -1,4 +1,4 @@
-"""How a running call is cancelled, and how it is not (cancellation)."""
+"""Cancellation of running calls (cancellation)."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def demo(offer: Callable[..., object]) -> None:
 
 
 @pytest.mark.shows("cancellation.stops", "cancellation.reason-logged")
-def test_the_notification_stops_the_call_and_its_record_says_so(session: Peer, eventually: Callable[..., Any]) -> None:
+def test_the_notification_stops_the_call_and_is_recorded(session: Peer, eventually: Callable[..., Any]) -> None:
     with session.stream("tools/call", LONG, id="long") as stream:
         assert stream.next()["method"] == "notifications/progress"
         assert session.notify("notifications/cancelled", {"requestId": "long", "reason": "enough"}).status_code == 202
@@ -80,7 +80,7 @@ def test_a_call_can_follow_one_that_was_cancelled_under_the_same_id(client: RawC
 
 @pytest.fixture
 def held(registries: None, offer: Callable[..., object]) -> None:
-    """Tools that run until they are cancelled, and one that is done at once."""
+    """Tools that run until they are cancelled, and one that returns at once."""
 
     @tool(name="inline")
     async def here(context: ToolContext) -> None:
@@ -100,7 +100,7 @@ def held(registries: None, offer: Callable[..., object]) -> None:
 
 
 def cancelled(session: Peer, name: str, reason: object) -> None:
-    """Call a tool and cancel it once it runs, to the end of its stream."""
+    """Call a tool, cancel it when it runs, and return the messages until the end of its stream."""
     with session.stream("tools/call", call_params(name, {}, {"progressToken": "t"}), id=1) as stream:
         stream.next()
         assert session.notify("notifications/cancelled", {"requestId": 1, "reason": reason}).status_code == 202
@@ -111,7 +111,7 @@ def cancelled(session: Peer, name: str, reason: object) -> None:
 @pytest.mark.usefixtures("held")
 @pytest.mark.parametrize("name", ["inline", "worker"])
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_the_reason_is_recorded_whichever_process_hears_it(
+def test_the_reason_is_recorded_whichever_process_receives_it(
     client: RawClient, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any], name: str, elsewhere: bool
 ) -> None:
     if elsewhere:
@@ -154,7 +154,7 @@ def test_a_call_that_is_already_answered_is_not_cancelled_any_more(session: Peer
 
 @pytest.mark.shows("cancellation.races")
 @pytest.mark.usefixtures("held")
-def test_a_cancellation_that_crosses_the_answer_leaves_one_record_that_says_what_the_client_heard(
+def test_a_cancellation_that_crosses_the_response_leaves_one_record_that_agrees_with_it(
     client: RawClient,
 ) -> None:
     session = client.handshake(HANDSHAKES[-1])

@@ -1,4 +1,4 @@
-"""What HTTP+SSE and WebSocket have in common: one channel, every revision, and the rules of Streamable HTTP."""
+"""HTTP+SSE and WebSocket: every revision on one channel, with the rules of Streamable HTTP."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.wire.channels import OPENERS, TRANSPORTS, Talk
+from tests.wire.channels import OPENERS, TRANSPORTS, ChannelClient
 from tests.wire.client import (
     ALL_VERSIONS,
     EACH_HANDSHAKE,
@@ -26,8 +26,8 @@ from tools_app.toolkit import ToolContext, tool
 from tools_app.transport import connection, state
 
 Offer = Callable[..., list[Any]]
-Open = Callable[..., Talk]
-TOLD = {"progressToken": "t"}
+Open = Callable[..., ChannelClient]
+WITH_PROGRESS = {"progressToken": "t"}
 LONG = {"n": 600}
 EACH_ERA = ("2025-11-25", MODERN)
 
@@ -63,7 +63,7 @@ def tools(registries: None, offer: Offer, gate: Gate) -> None:
             context.progress(step)
             context.log("error", step)
             context.sleep(0.001)
-        return "said it all"
+        return "done"
 
     offer("logs", "asks", "holds", "chatters", "echo", "count", "test_throw")
 
@@ -74,54 +74,54 @@ def transport(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def opened(transport: str) -> Iterator[Open]:
-    """Open channels that close with the test: `opened(client)`."""
+def open_channel(transport: str) -> Iterator[Open]:
+    """Open channels that close with the test: `open_channel(client)`."""
     open_ones = []
 
-    def enter(client: RawClient, slug: str = "") -> Talk:
+    def enter(client: RawClient, slug: str = "") -> ChannelClient:
         open_ones.append(OPENERS[transport](client, f"/t/{slug}/{transport}" if slug else f"/{transport}"))
         return open_ones[-1].__enter__()
 
     yield enter
-    for channel in open_ones:
-        channel.__exit__(None, None, None)
+    for context in open_ones:
+        context.__exit__(None, None, None)
 
 
 @pytest.fixture
-def quiet(opened: Open, client: RawClient) -> Talk:
-    """A client that said nothing yet."""
-    return opened(client)
+def new_channel(open_channel: Open, client: RawClient) -> ChannelClient:
+    """A channel on which nothing was sent yet."""
+    return open_channel(client)
 
 
 @pytest.fixture(params=EACH_VERSION)
-def every(request: pytest.FixtureRequest, quiet: Talk) -> Talk:
+def channel_of_each_version(request: pytest.FixtureRequest, new_channel: ChannelClient) -> ChannelClient:
     """A client of each revision in turn."""
-    return quiet.speak(request.param)
+    return new_channel.negotiate(request.param)
 
 
 @pytest.fixture(params=EACH_ERA)
-def talk(request: pytest.FixtureRequest, quiet: Talk) -> Talk:
+def channel(request: pytest.FixtureRequest, new_channel: ChannelClient) -> ChannelClient:
     """A client of each era in turn."""
-    return quiet.speak(request.param)
+    return new_channel.negotiate(request.param)
 
 
 @pytest.fixture(params=EACH_HANDSHAKE)
-def session(request: pytest.FixtureRequest, quiet: Talk) -> Talk:
-    """A client of each handshake revision in turn, which answers what it is asked."""
-    return quiet.speak(request.param, {"sampling": {}, "elicitation": {}})
+def handshake_channel(request: pytest.FixtureRequest, new_channel: ChannelClient) -> ChannelClient:
+    """A client of each handshake revision in turn, with sampling and elicitation."""
+    return new_channel.negotiate(request.param, {"sampling": {}, "elicitation": {}})
 
 
 @pytest.fixture
-def modern(quiet: Talk) -> Talk:
-    return quiet.speak(MODERN, {"elicitation": {}})
+def modern_channel(new_channel: ChannelClient) -> ChannelClient:
+    return new_channel.negotiate(MODERN, {"elicitation": {}})
 
 
 # --- The messages ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.shows("custom-transport.keeps-protocol", "custom-transport.keeps-patterns", "http-sse.two-addresses")
-def test_it_says_what_streamable_http_says(every: Talk, client: RawClient) -> None:
-    peer = client.peer(every.version)
+def test_responses_are_those_of_streamable_http(channel_of_each_version: ChannelClient, client: RawClient) -> None:
+    peer = client.peer(channel_of_each_version.version)
     requests: list[tuple[str, dict[str, Any]]] = [
         ("tools/list", {}),
         ("tools/call", call_params("echo", {"message": "fox"})),
@@ -134,85 +134,87 @@ def test_it_says_what_streamable_http_says(every: Talk, client: RawClient) -> No
         ("resources/read", {"uri": "docs://nothing"}),
         ("server/discover", {}),
         ("ping", {}),
-        ("initialize", {"protocolVersion": every.version}),
+        ("initialize", {"protocolVersion": channel_of_each_version.version}),
         ("no/such/method", {}),
     ]
-    for number, (method, params) in enumerate(requests[: None if every.is_modern else -2]):
-        assert every.ask(method, params, id=number) == message_of(peer.request(method, params, id=number))
+    for number, (method, params) in enumerate(requests[: None if channel_of_each_version.is_modern else -2]):
+        assert channel_of_each_version.response_to(method, params, id=number) == message_of(
+            peer.request(method, params, id=number)
+        )
 
 
 @pytest.mark.shows("custom-transport.keeps-protocol")
 @pytest.mark.parametrize("version", EACH_HANDSHAKE)
-def test_the_session_opens_as_over_streamable_http(quiet: Talk, client: RawClient, version: str) -> None:
-    assert quiet.initialize(version)["result"] == client.initialize(version).json()["result"]
+def test_the_session_opens_as_over_streamable_http(new_channel: ChannelClient, client: RawClient, version: str) -> None:
+    assert new_channel.initialize(version)["result"] == client.initialize(version).json()["result"]
 
 
 @pytest.mark.parametrize("where", ["here", "in-a-worker"])
-def test_progress_comes_before_the_answer(every: Talk, gate: Gate, where: str) -> None:
+def test_progress_comes_before_the_answer(channel_of_each_version: ChannelClient, gate: Gate, where: str) -> None:
     gate.open()
     name, arguments = ("count", {"n": 3}) if where == "in-a-worker" else ("holds", {})
-    answer = every.ask_tool(name, arguments, id="c", meta=TOLD)
+    answer = channel_of_each_version.tool_response(name, arguments, id="c", meta=WITH_PROGRESS)
     assert answer["result"]["isError"] is False
-    progress = [message["params"]["progress"] for message in every.heard]
+    progress = [message["params"]["progress"] for message in channel_of_each_version.received]
     assert progress == ([0, 1, 2] if where == "in-a-worker" else [1])
-    assert {message["params"]["progressToken"] for message in every.heard} == {"t"}
+    assert {message["params"]["progressToken"] for message in channel_of_each_version.received} == {"t"}
 
 
-def test_log_messages_come_from_the_level_on_that_the_client_wants(every: Talk) -> None:
+def test_log_messages_come_from_the_level_on_that_the_client_wants(channel_of_each_version: ChannelClient) -> None:
     meta = {}
-    if every.is_modern:
+    if channel_of_each_version.is_modern:
         meta = {META + "logLevel": "error"}
     else:
-        assert every.ask("logging/setLevel", {"level": "error"})["result"] == {}
-    assert every.ask_tool("logs", meta=meta)["result"]["content"][0]["text"] == "logged"
-    assert [message["params"]["data"] for message in every.heard] == ["great"]
+        assert channel_of_each_version.response_to("logging/setLevel", {"level": "error"})["result"] == {}
+    assert channel_of_each_version.tool_response("logs", meta=meta)["result"]["content"][0]["text"] == "logged"
+    assert [message["params"]["data"] for message in channel_of_each_version.received] == ["great"]
 
 
-def test_a_question_goes_out_on_the_channel_and_its_answer_comes_back_there(session: Talk) -> None:
-    session.call("asks", id="c")
-    question = session.next()
+def test_a_question_goes_out_on_the_channel_and_its_answer_comes_back_there(handshake_channel: ChannelClient) -> None:
+    handshake_channel.call("asks", id="c")
+    question = handshake_channel.next()
     assert (question["method"], question["params"]["message"]) == ("elicitation/create", "Your name?")
-    session.respond(question["id"], accepted("Ada"))
-    assert session.answer("c")["result"]["content"][0]["text"] == "hello Ada"
+    handshake_channel.respond(question["id"], accepted("Ada"))
+    assert handshake_channel.response("c")["result"]["content"][0]["text"] == "hello Ada"
 
 
 @pytest.mark.shows("custom-transport.keeps-patterns")
-def test_in_the_modern_era_a_question_is_an_answer_and_the_client_comes_again(modern: Talk) -> None:
-    asked = modern.ask_tool("asks", id=1)["result"]
-    assert asked["resultType"] == "input_required"
-    assert asked["inputRequests"]["name"]["method"] == "elicitation/create"
-    told = {"inputResponses": {"name": accepted("Ada")}, "requestState": asked["requestState"]}
-    answer = modern.ask("tools/call", {**call_params("asks"), **told}, id=2)
+def test_in_the_modern_era_a_question_is_an_answer_and_the_client_comes_again(modern_channel: ChannelClient) -> None:
+    input_required = modern_channel.tool_response("asks", id=1)["result"]
+    assert input_required["resultType"] == "input_required"
+    assert input_required["inputRequests"]["name"]["method"] == "elicitation/create"
+    retry = {"inputResponses": {"name": accepted("Ada")}, "requestState": input_required["requestState"]}
+    answer = modern_channel.response_to("tools/call", {**call_params("asks"), **retry}, id=2)
     assert answer["result"]["content"][0]["text"] == "hello Ada"
-    assert modern.heard == []
+    assert modern_channel.received == []
 
 
 @pytest.mark.shows("custom-transport.keeps-patterns")
 @pytest.mark.parametrize("missing", ["protocolVersion", "clientCapabilities"])
-def test_a_modern_request_says_all_of_itself(quiet: Talk, missing: str) -> None:
+def test_a_modern_request_needs_its_version_and_capabilities(new_channel: ChannelClient, missing: str) -> None:
     meta = {META + "protocolVersion": MODERN, META + "clientCapabilities": {}}
     del meta[META + missing]
-    quiet.send({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}})
+    new_channel.send({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}})
     code = -32602 if missing == "clientCapabilities" else -32600  # without its revision it is none of the modern era
-    assert quiet.answer(1)["error"]["code"] == code
+    assert new_channel.response(1)["error"]["code"] == code
 
 
-def test_a_modern_revision_that_nobody_knows_is_refused_with_those_that_there_are(quiet: Talk) -> None:
+def test_an_unknown_modern_revision_is_rejected_with_the_supported_ones(new_channel: ChannelClient) -> None:
     meta = {META + "protocolVersion": "2099-01-01", META + "clientCapabilities": {}}
-    quiet.send({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": meta}})
-    error = quiet.answer(1)["error"]
+    new_channel.send({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": meta}})
+    error = new_channel.response(1)["error"]
     assert (error["code"], error["data"]) == (-32022, {"supported": [MODERN], "requested": "2099-01-01"})
 
 
-def test_both_eras_can_be_spoken_on_one_channel(quiet: Talk) -> None:
-    quiet.speak("2025-06-18")
-    assert "resultType" not in quiet.ask_tool("echo", {"message": "a"})["result"]
-    quiet.version = MODERN
-    assert quiet.ask_tool("echo", {"message": "b"})["result"]["resultType"] == "complete"
-    quiet.call("holds", id="held", meta=TOLD)
-    quiet.next()
-    quiet.cancel("held")
-    assert "result" in quiet.ask("server/discover")
+def test_both_eras_can_be_spoken_on_one_channel(new_channel: ChannelClient) -> None:
+    new_channel.negotiate("2025-06-18")
+    assert "resultType" not in new_channel.tool_response("echo", {"message": "a"})["result"]
+    new_channel.version = MODERN
+    assert new_channel.tool_response("echo", {"message": "b"})["result"]["resultType"] == "complete"
+    new_channel.call("holds", id="held", meta=WITH_PROGRESS)
+    new_channel.next()
+    new_channel.cancel("held")
+    assert "result" in new_channel.response_to("server/discover")
 
 
 # --- Changes ----------------------------------------------------------------------------------------------------------
@@ -223,65 +225,69 @@ def create_resource(tenant: Tenant) -> Resource:
     return authoring.save_resource(row)
 
 
-def test_changes_are_told_on_the_same_channel(
-    session: Talk, tenant: Tenant, offer: Offer, eventually: Callable[..., Any]
+def test_changes_are_notified_on_the_same_channel(
+    handshake_channel: ChannelClient, tenant: Tenant, offer: Offer, eventually: Callable[..., Any]
 ) -> None:
     row = create_resource(tenant)
-    # What is new is known within a second.
-    eventually(lambda: session.ask("resources/subscribe", {"uri": "docs://own"}).get("result") == {})
+    # New rows are visible within a second.
+    eventually(lambda: handshake_channel.response_to("resources/subscribe", {"uri": "docs://own"}).get("result") == {})
     row.text = "new"
     authoring.save_resource(row)
     offer("calculator")
-    # That the resource is there may be news to the channel as well.
-    told = set()
-    while not told >= {"notifications/resources/updated", "notifications/tools/list_changed"}:
-        told.add(session.next()["method"])
-    assert "result" in session.ask("resources/read", {"uri": "docs://own"})
+    # The channel may also be notified that the list of resources changed.
+    methods = set()
+    while not methods >= {"notifications/resources/updated", "notifications/tools/list_changed"}:
+        methods.add(handshake_channel.next()["method"])
+    assert "result" in handshake_channel.response_to("resources/read", {"uri": "docs://own"})
 
 
-def test_a_resource_that_comes_back_is_news_to_those_who_waited_for_it(quiet: Talk, tenant: Tenant) -> None:
+def test_a_resource_that_is_created_again_is_notified_to_its_subscribers(
+    new_channel: ChannelClient, tenant: Tenant
+) -> None:
     row = create_resource(tenant)
-    assert quiet.speak("2025-11-25").ask("resources/subscribe", {"uri": "docs://own"})["result"] == {}
+    assert new_channel.negotiate("2025-11-25").response_to("resources/subscribe", {"uri": "docs://own"})["result"] == {}
     authoring.delete(row)
-    assert quiet.next()["method"] == "notifications/resources/list_changed"
+    assert new_channel.next()["method"] == "notifications/resources/list_changed"
     create_resource(tenant)
-    news = [quiet.next()["method"] for _ in range(2)]
-    assert news == ["notifications/resources/list_changed", "notifications/resources/updated"]
+    methods = [new_channel.next()["method"] for _ in range(2)]
+    assert methods == ["notifications/resources/list_changed", "notifications/resources/updated"]
 
 
 @pytest.mark.shows("custom-transport.keeps-patterns")
-def test_a_modern_client_listens_until_it_cancels(modern: Talk, tenant: Tenant, offer: Offer) -> None:
-    wanted = {"toolsListChanged": True, "resourceSubscriptions": ["docs://own"]}
+def test_a_modern_client_listens_until_it_cancels(modern_channel: ChannelClient, tenant: Tenant, offer: Offer) -> None:
+    filters = {"toolsListChanged": True, "resourceSubscriptions": ["docs://own"]}
     row = create_resource(tenant)
-    modern.request("subscriptions/listen", {"notifications": wanted}, id="sub")
-    named = {"io.modelcontextprotocol/subscriptionId": "sub"}
-    assert modern.next()["params"] == {"_meta": named, "notifications": wanted}
+    modern_channel.request("subscriptions/listen", {"notifications": filters}, id="sub")
+    meta = {"io.modelcontextprotocol/subscriptionId": "sub"}
+    assert modern_channel.next()["params"] == {"_meta": meta, "notifications": filters}
     offer("calculator")
-    assert modern.next() == {
+    assert modern_channel.next() == {
         "jsonrpc": "2.0",
         "method": "notifications/tools/list_changed",
-        "params": {"_meta": named},
+        "params": {"_meta": meta},
     }
     authoring.save_resource(row)
-    assert modern.next()["params"] == {"_meta": named, "uri": "docs://own"}
-    modern.cancel("sub")
-    modern.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="next")
-    assert modern.next()["method"] == "notifications/subscriptions/acknowledged"
+    assert modern_channel.next()["params"] == {"_meta": meta, "uri": "docs://own"}
+    modern_channel.cancel("sub")
+    modern_channel.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="next")
+    assert modern_channel.next()["method"] == "notifications/subscriptions/acknowledged"
     offer("search_docs")
-    assert modern.next()["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": "next"}
+    assert modern_channel.next()["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": "next"}
 
 
-def test_two_clients_with_the_same_ids_hear_their_own_alone(opened: Open, client: RawClient, gate: Gate) -> None:
-    one, two = (opened(client).speak("2025-11-25") for _ in range(2))
-    for talk, word in ((one, "one"), (two, "two")):
-        talk.call("holds", id=1, meta={"progressToken": word})
-        assert talk.next()["params"]["progressToken"] == word
+def test_two_clients_with_the_same_ids_get_their_own_messages_only(
+    open_channel: Open, client: RawClient, gate: Gate
+) -> None:
+    one, two = (open_channel(client).negotiate("2025-11-25") for _ in range(2))
+    for channel, word in ((one, "one"), (two, "two")):
+        channel.call("holds", id=1, meta={"progressToken": word})
+        assert channel.next()["params"]["progressToken"] == word
     one.cancel(1)
     # Nothing answers a cancellation, but what follows it is answered after it.
-    assert one.ask_tool("echo", {"message": "one"}, id=2)["result"]["content"][0]["text"] == "hello one"
+    assert one.tool_response("echo", {"message": "one"}, id=2)["result"]["content"][0]["text"] == "hello one"
     gate.open()
-    assert two.answer(1)["result"]["content"][0]["text"] == "held no more"
-    assert one.heard == two.heard == []
+    assert two.response(1)["result"]["content"][0]["text"] == "held no more"
+    assert one.received == two.received == []
 
 
 # --- Cancellation -----------------------------------------------------------------------------------------------------
@@ -289,72 +295,74 @@ def test_two_clients_with_the_same_ids_hear_their_own_alone(opened: Open, client
 
 @pytest.mark.shows("cancellation.reason-logged")
 @pytest.mark.parametrize("tool", ["count", "holds"])
-def test_a_request_is_cancelled_by_its_notification(talk: Talk, eventually: Callable[..., Any], tool: str) -> None:
-    talk.call(tool, LONG if tool == "count" else {}, id="long", meta=TOLD)
-    assert talk.next()["method"] == "notifications/progress"
-    talk.cancel("long", "no longer needed")
+def test_a_request_is_cancelled_by_its_notification(
+    channel: ChannelClient, eventually: Callable[..., Any], tool: str
+) -> None:
+    channel.call(tool, LONG if tool == "count" else {}, id="long", meta=WITH_PROGRESS)
+    assert channel.next()["method"] == "notifications/progress"
+    channel.cancel("long", "no longer needed")
     call = eventually(Call.objects.filter(tool_name=tool).first)
     assert call.outcome == "cancelled"
     assert "no longer needed" in call.cause
-    talk.ask("tools/list", id=2)
-    assert all("result" not in message for message in talk.heard)
+    channel.response_to("tools/list", id=2)
+    assert all("result" not in message for message in channel.received)
     eventually(lambda: not RunningCall.objects.exists())
 
 
 @pytest.mark.shows("stdio.cancelled-silent")
-def test_nothing_is_said_any_more_about_a_modern_request_that_was_cancelled(modern: Talk) -> None:
+def test_no_message_follows_about_a_modern_request_that_was_cancelled(modern_channel: ChannelClient) -> None:
     for number in range(5):
-        modern.call("chatters", id=number, meta={"progressToken": number, META + "logLevel": "debug"})
-        modern.next()
-        modern.cancel(number)
-        # What was on its way before the hub heard of it may still come; after the answer to this, nothing does.
-        modern.ask("server/discover", id="after")
-        modern.heard.clear()
-        modern.ask("server/discover", id="after that")
-        assert modern.heard == []
+        modern_channel.call("chatters", id=number, meta={"progressToken": number, META + "logLevel": "debug"})
+        modern_channel.next()
+        modern_channel.cancel(number)
+        # Messages sent before the hub read the cancellation may still arrive; after this response, none does.
+        modern_channel.response_to("server/discover", id="after")
+        modern_channel.received.clear()
+        modern_channel.response_to("server/discover", id="after that")
+        assert modern_channel.received == []
 
 
 @pytest.mark.parametrize("tool", ["count", "holds"])
 def test_a_request_can_be_cancelled_in_the_moment_it_was_sent(
-    talk: Talk, eventually: Callable[..., Any], tool: str
+    channel: ChannelClient, eventually: Callable[..., Any], tool: str
 ) -> None:
-    began = time.monotonic()
+    started_at = time.monotonic()
     for id in range(5):
-        talk.call(tool, LONG if tool == "count" else {}, id=id)
-        talk.cancel(id)
-    talk.ask("tools/list", id="after")
+        channel.call(tool, LONG if tool == "count" else {}, id=id)
+        channel.cancel(id)
+    channel.response_to("tools/list", id="after")
     eventually(lambda: not RunningCall.objects.exists())
     assert set(Call.objects.values_list("outcome", flat=True)) <= {"cancelled"}
-    assert all("result" not in message for message in talk.heard)
-    assert time.monotonic() - began < WAIT_SECONDS  # the calls take twice as long
+    assert all("result" not in message for message in channel.received)
+    assert time.monotonic() - started_at < WAIT_SECONDS  # the calls take twice as long
 
 
 @pytest.mark.parametrize("request_id", ["other", 2, "1", None, True, [], {"a": 1}])
-def test_a_notification_about_another_request_is_ignored(talk: Talk, gate: Gate, request_id: Any) -> None:
-    talk.call("holds", id=1, meta=TOLD)
-    talk.next()
-    talk.cancel(request_id)
+def test_a_notification_about_another_request_is_ignored(channel: ChannelClient, gate: Gate, request_id: Any) -> None:
+    channel.call("holds", id=1, meta=WITH_PROGRESS)
+    channel.next()
+    channel.cancel(request_id)
     gate.open()
-    assert talk.answer(1)["result"]["isError"] is False
+    assert channel.response(1)["result"]["isError"] is False
 
 
-# --- What a client gets wrong -------------------------------------------------------------------------------------
+# --- Invalid messages -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.shows("lifecycle.initialize-first")
-def test_a_handshake_session_begins_with_initialize_and_only_once(quiet: Talk) -> None:
-    quiet.version = "2025-11-25"
-    assert quiet.ask("tools/list")["error"]["message"] == "Call initialize first."
-    quiet.speak("2025-11-25")
-    again = quiet.initialize("2025-06-18", id=2)["error"]
+def test_a_handshake_session_begins_with_initialize_and_only_once(new_channel: ChannelClient) -> None:
+    new_channel.version = "2025-11-25"
+    assert new_channel.response_to("tools/list")["error"]["message"] == "Call initialize first."
+    new_channel.negotiate("2025-11-25")
+    again = new_channel.initialize("2025-06-18", id=2)["error"]
     assert again == {"code": -32600, "message": "This connection has been initialized already."}
-    assert "result" in quiet.ask("tools/list")
+    assert "result" in new_channel.response_to("tools/list")
 
 
-def test_an_initialize_that_is_wrong_can_be_made_right(quiet: Talk) -> None:
-    quiet.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 7}})
-    assert quiet.answer(1)["error"]["code"] == -32602
-    assert "result" in quiet.speak("2025-11-25").ask("ping")
+def test_an_initialize_that_is_wrong_can_be_made_right(new_channel: ChannelClient) -> None:
+    new_channel.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 7}})
+    assert new_channel.response(1)["error"]["code"] == -32602
+    assert "result" in new_channel.negotiate("2025-11-25").response_to("ping")
 
 
 @pytest.mark.parametrize(
@@ -369,24 +377,26 @@ def test_an_initialize_that_is_wrong_can_be_made_right(quiet: Talk) -> None:
         (17, None),
     ],
 )
-def test_what_is_no_message_is_told_to_be_none(quiet: Talk, message: Any, id: Any) -> None:
-    quiet.send(message)
-    told = quiet.next()
-    assert (told.get("id"), told["error"]["code"]) == (id, -32600)
-    assert "result" in quiet.speak("2025-11-25").ask("ping")
+def test_an_invalid_message_is_answered_with_an_invalid_request_error(
+    new_channel: ChannelClient, message: Any, id: Any
+) -> None:
+    new_channel.send(message)
+    response = new_channel.next()
+    assert (response.get("id"), response["error"]["code"]) == (id, -32600)
+    assert "result" in new_channel.negotiate("2025-11-25").response_to("ping")
 
 
-def test_notifications_and_responses_that_nobody_waits_for_are_ignored(talk: Talk) -> None:
-    talk.notify("notifications/never/heard/of")
-    talk.notify("notifications/cancelled", {})
-    talk.respond("nobody:asked", {})
-    assert "result" in talk.ask("tools/list")
-    assert talk.heard == []
+def test_notifications_and_responses_that_nobody_waits_for_are_ignored(channel: ChannelClient) -> None:
+    channel.notify("notifications/never/heard/of")
+    channel.notify("notifications/cancelled", {})
+    channel.respond("nobody:asked", {})
+    assert "result" in channel.response_to("tools/list")
+    assert channel.received == []
 
 
-def test_a_batch_is_answered_in_the_revision_that_has_them(quiet: Talk) -> None:
-    quiet.speak("2025-03-26")
-    quiet.send(
+def test_a_batch_is_answered_in_the_revision_that_has_them(new_channel: ChannelClient) -> None:
+    new_channel.negotiate("2025-03-26")
+    new_channel.send(
         [
             {"jsonrpc": "2.0", "id": 1, "method": "ping"},
             {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 9}},
@@ -395,45 +405,47 @@ def test_a_batch_is_answered_in_the_revision_that_has_them(quiet: Talk) -> None:
             "nothing",
         ]
     )
-    answers: Any = quiet.next()
+    answers: Any = new_channel.next()
     assert [("result" in part, part.get("id")) for part in answers] == [(False, 3), (False, None), (True, 1), (True, 2)]
 
 
 @pytest.mark.parametrize("version", [version for version in ALL_VERSIONS if version != "2025-03-26"])
 @pytest.mark.parametrize("batch", [[], [{"jsonrpc": "2.0", "id": 1, "method": "ping"}]])
-def test_no_other_revision_has_batches(quiet: Talk, version: str, batch: list[Any]) -> None:
-    quiet.speak(version)
-    quiet.send(batch)
-    assert quiet.next()["error"]["code"] == -32600
-    assert "result" in quiet.ask("tools/list", id=2)
+def test_no_other_revision_has_batches(new_channel: ChannelClient, version: str, batch: list[Any]) -> None:
+    new_channel.negotiate(version)
+    new_channel.send(batch)
+    assert new_channel.next()["error"]["code"] == -32600
+    assert "result" in new_channel.response_to("tools/list", id=2)
 
 
 @pytest.mark.parametrize("many", [0, 51])
-def test_a_batch_has_its_bounds(quiet: Talk, many: int) -> None:
-    quiet.speak("2025-03-26")
-    quiet.send([{"jsonrpc": "2.0", "id": id, "method": "ping"} for id in range(many)])
-    assert "1 to 50" in quiet.next()["error"]["message"]
+def test_a_batch_has_its_bounds(new_channel: ChannelClient, many: int) -> None:
+    new_channel.negotiate("2025-03-26")
+    new_channel.send([{"jsonrpc": "2.0", "id": id, "method": "ping"} for id in range(many)])
+    assert "1 to 50" in new_channel.next()["error"]["message"]
 
 
-def test_an_id_is_good_for_one_request_at_a_time(talk: Talk, gate: Gate) -> None:
-    talk.call("holds", id=1, meta=TOLD)
-    talk.next()
-    refused = talk.ask_tool("echo", {"message": "x"}, id=1)
-    assert "an id of its own" in refused["error"]["message"]
+def test_an_id_is_good_for_one_request_at_a_time(channel: ChannelClient, gate: Gate) -> None:
+    channel.call("holds", id=1, meta=WITH_PROGRESS)
+    channel.next()
+    response = channel.tool_response("echo", {"message": "x"}, id=1)
+    assert "an id of its own" in response["error"]["message"]
     gate.open()
-    assert talk.answer(1)["result"]["content"][0]["text"] == "held no more"
-    assert talk.ask_tool("echo", {"message": "x"}, id=1)["result"]["content"][0]["text"] == "hello x"
+    assert channel.response(1)["result"]["content"][0]["text"] == "held no more"
+    assert channel.tool_response("echo", {"message": "x"}, id=1)["result"]["content"][0]["text"] == "hello x"
 
 
-def test_so_many_requests_run_at_a_time_and_no_more(talk: Talk, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_requests_run_at_a_time_and_no_more(
+    channel: ChannelClient, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "MAX_IN_FLIGHT", 3)
     for id in range(3):
-        talk.call("holds", id=id)
-    assert "At most 3 requests at a time" in talk.ask_tool("echo", {"message": "x"}, id=3)["error"]["message"]
+        channel.call("holds", id=id)
+    assert "At most 3 requests at a time" in channel.tool_response("echo", {"message": "x"}, id=3)["error"]["message"]
     gate.open()
-    answers = [talk.next() for _ in range(3)]
+    answers = [channel.next() for _ in range(3)]
     assert sorted(message["id"] for message in answers) == [0, 1, 2]
-    assert talk.ask_tool("echo", {"message": "x"}, id=3)["result"]["isError"] is False
+    assert channel.tool_response("echo", {"message": "x"}, id=3)["result"]["isError"] is False
 
 
 # --- The end ----------------------------------------------------------------------------------------------------------
@@ -441,13 +453,13 @@ def test_so_many_requests_run_at_a_time_and_no_more(talk: Talk, gate: Gate, monk
 
 @pytest.mark.parametrize("tool", ["count", "holds"])
 @pytest.mark.parametrize("version", EACH_ERA)
-def test_a_client_that_leaves_gives_up_what_still_runs(
+def test_a_client_that_disconnects_cancels_its_running_calls(
     transport: str, client: RawClient, eventually: Callable[..., Any], version: str, tool: str
 ) -> None:
-    with OPENERS[transport](client, f"/{transport}") as talk:
-        talk.speak(version)
-        talk.call(tool, LONG if tool == "count" else {}, meta=TOLD)
-        talk.next()
+    with OPENERS[transport](client, f"/{transport}") as channel:
+        channel.negotiate(version)
+        channel.call(tool, LONG if tool == "count" else {}, meta=WITH_PROGRESS)
+        channel.next()
     assert eventually(Call.objects.filter(tool_name=tool).first).outcome == "cancelled"
     eventually(lambda: not RunningCall.objects.exists())
     eventually(lambda: not Session.objects.filter(ended_at=None).exists())
@@ -456,26 +468,26 @@ def test_a_client_that_leaves_gives_up_what_still_runs(
 
 @pytest.mark.parametrize("version", EACH_ERA)
 def test_a_channel_ends_soon_after_its_key_was_revoked(
-    quiet: Talk, client: RawClient, eventually: Callable[..., Any], version: str
+    new_channel: ChannelClient, client: RawClient, eventually: Callable[..., Any], version: str
 ) -> None:
-    quiet.speak(version)
+    new_channel.negotiate(version)
     keys.revoke(ApiKey.objects.get(digest=keys.digest_of(client.key or "")))
-    assert quiet.read_to_end() == []
+    assert new_channel.read_to_end() == []
     eventually(lambda: not Session.objects.filter(ended_at=None).exists())
 
 
-def test_a_channel_ends_with_its_session(quiet: Talk) -> None:
-    quiet.speak("2025-11-25")
+def test_a_channel_ends_with_its_session(new_channel: ChannelClient) -> None:
+    new_channel.negotiate("2025-11-25")
     Session.objects.update(ended_at="2026-01-01T00:00Z")
-    assert quiet.read_to_end() == []
+    assert new_channel.read_to_end() == []
 
 
 @pytest.fixture
 def stopping(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Let the hub say to its channels what it says when it stops."""
+    """End all streams as the hub does when it stops."""
 
     def stop() -> None:
-        ((loop, web),) = [known for known in state._states.items() if known[0].is_running()]
+        ((loop, web),) = [entry for entry in state._states.items() if entry[0].is_running()]
         monkeypatch.setattr(web, "draining", True)
         loop.call_soon_threadsafe(web.streams.end_all)
 
@@ -483,43 +495,45 @@ def stopping(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 @pytest.mark.shows("cancellation.of-subscriptions", "subscriptions.closure")
-def test_a_hub_that_stops_says_farewell_to_those_who_listen(
-    modern: Talk, stopping: Callable[[], None], gate: Gate
+def test_a_hub_that_stops_ends_subscriptions_and_lets_calls_finish(
+    modern_channel: ChannelClient, stopping: Callable[[], None], gate: Gate
 ) -> None:
-    modern.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="sub")
-    modern.next()
-    modern.call("holds", id="held", meta=TOLD)
-    modern.next()
+    modern_channel.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="sub")
+    modern_channel.next()
+    modern_channel.call("holds", id="held", meta=WITH_PROGRESS)
+    modern_channel.next()
     stopping()
-    cancelled, closed = modern.next(), modern.next()
+    cancelled, closed = modern_channel.next(), modern_channel.next()
     assert (cancelled["method"], cancelled["params"]["requestId"]) == ("notifications/cancelled", "sub")
     assert (closed["id"], closed["result"]["resultType"]) == ("sub", "complete")
     assert closed["result"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == "sub"
     gate.open()
-    said = modern.read_to_end()
-    assert [(message["id"], message["result"]["content"][0]["text"]) for message in said] == [("held", "held no more")]
+    messages = modern_channel.read_to_end()
+    assert [(message["id"], message["result"]["content"][0]["text"]) for message in messages] == [
+        ("held", "held no more")
+    ]
 
 
 def test_a_hub_that_stops_lets_calls_finish_and_then_ends_the_channel(
-    quiet: Talk, stopping: Callable[[], None], eventually: Callable[..., Any]
+    new_channel: ChannelClient, stopping: Callable[[], None], eventually: Callable[..., Any]
 ) -> None:
-    quiet.speak("2025-06-18").call("count", {"n": 3}, id=1, meta=TOLD)
-    quiet.next()
+    new_channel.negotiate("2025-06-18").call("count", {"n": 3}, id=1, meta=WITH_PROGRESS)
+    new_channel.next()
     stopping()
-    assert quiet.read_to_end()[-1]["result"]["content"][0]["text"] == "3"
+    assert new_channel.read_to_end()[-1]["result"]["content"][0]["text"] == "3"
     assert eventually(Call.objects.first).outcome == "ok"
     assert eventually(lambda: Session.objects.get().end_reason) == "closed"
 
 
-# --- Who is who -------------------------------------------------------------------------------------------------------
+# --- Callers ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_public_tenant_needs_no_key(
-    opened: Open, make_client: Callable[..., RawClient], tenant: Tenant, tools: None
+    open_channel: Open, make_client: Callable[..., RawClient], tenant: Tenant, tools: None
 ) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(is_public=True, public_tools=["echo"], public_calls_per_minute=100)
     state.forget_everything()
     for version in ("2025-11-25", MODERN):
-        talk = opened(make_client(None), tenant.slug).speak(version)
-        assert [tool["name"] for tool in talk.ask("tools/list")["result"]["tools"]] == ["echo"]
-        assert talk.ask_tool("echo", {"message": "x"})["result"]["content"][0]["text"] == "hello x"
+        channel = open_channel(make_client(None), tenant.slug).negotiate(version)
+        assert [tool["name"] for tool in channel.response_to("tools/list")["result"]["tools"]] == ["echo"]
+        assert channel.tool_response("echo", {"message": "x"})["result"]["content"][0]["text"] == "hello x"

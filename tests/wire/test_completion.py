@@ -20,25 +20,25 @@ PAGES = {"type": "ref/resource", "uri": "docs://{shelf}/{page}"}
 
 
 @pytest.fixture
-def offered(
+def offered_rows(
     registries: None, offer_prompts: Callable[..., object], offer_resources: Callable[..., object]
 ) -> list[object]:
-    """A prompt and a template whose values are suggested in each way there is."""
+    """A prompt and a template with every kind of completion."""
 
     @prompt
     def visit(city: str, country: str, number: str, season: Literal["summer", "Spring", "midsummer"], note: str) -> str:
         return f"{city} {country} {number} {season} {note}"
 
     @completer(visit, "city")
-    def cities(typed: str, given: Mapping[str, str]) -> Iterable[str]:
-        return [city for city in CITIES.get(given.get("country", ""), ["nowhere"]) if city.startswith(typed)]
+    def cities(value: str, arguments: Mapping[str, str]) -> Iterable[str]:
+        return [city for city in CITIES.get(arguments.get("country", ""), ["nowhere"]) if city.startswith(value)]
 
     @completer(visit, "number")
-    async def numbers(typed: str, given: Mapping[str, str]) -> Iterable[str]:
-        return (number for number in THOUSAND if number.startswith(typed))
+    async def numbers(value: str, arguments: Mapping[str, str]) -> Iterable[str]:
+        return (number for number in THOUSAND if number.startswith(value))
 
     @completer(visit, "country")
-    def countries(typed: str, given: Mapping[str, str]) -> Iterable[str]:
+    def countries(value: str, arguments: Mapping[str, str]) -> Iterable[str]:
         raise RuntimeError("the password is hunter2")
 
     @resource("docs://{shelf}/{page}")
@@ -46,24 +46,24 @@ def offered(
         return f"{shelf} {page}"
 
     @completer(page, "page")
-    def pages(typed: str, given: Mapping[str, str]) -> Iterable[str]:
-        return [f"{given.get('shelf')}-{typed}"]
+    def pages(value: str, arguments: Mapping[str, str]) -> Iterable[str]:
+        return [f"{arguments.get('shelf')}-{value}"]
 
     return [offer_prompts("visit"), offer_resources("docs://{shelf}/{page}")]
 
 
-def complete(peer: Peer, ref: object, name: object, typed: object = "", **more: Any) -> Any:
-    return peer.request("completion/complete", {"ref": ref, "argument": {"name": name, "value": typed}, **more})
+def complete(peer: Peer, ref: object, name: object, value: object = "", **more: Any) -> Any:
+    return peer.request("completion/complete", {"ref": ref, "argument": {"name": name, "value": value}, **more})
 
 
-def completed(peer: Peer, ref: object, name: str, typed: str = "", **given: str) -> dict[str, Any]:
-    response = complete(peer, ref, name, typed, **({"context": {"arguments": given}} if given else {}))
+def completion_of(peer: Peer, ref: object, name: str, value: str = "", **arguments: str) -> dict[str, Any]:
+    response = complete(peer, ref, name, value, **({"context": {"arguments": arguments}} if arguments else {}))
     assert response.status_code == 200, response.text
     return dict(message_of(response)["result"]["completion"])
 
 
-def refused(peer: Peer, params: object) -> dict[str, Any]:
-    """The error of bad parameters, which is what the answer has to be."""
+def error_for(peer: Peer, params: object) -> dict[str, Any]:
+    """The error of invalid parameters, which the response must be."""
     response = peer.request("completion/complete", params)  # type: ignore[arg-type]
     assert response.status_code == (400 if peer.is_modern else 200)
     error = error_of(response)
@@ -71,37 +71,39 @@ def refused(peer: Peer, params: object) -> dict[str, Any]:
     return error
 
 
-def test_an_argument_of_a_prompt_is_completed_by_its_completer(peer: Peer, offered: list[object]) -> None:
-    assert completed(peer, PROMPT, "city", "B", country="ch") == {
+def test_an_argument_of_a_prompt_is_completed_by_its_completer(peer: Peer, offered_rows: list[object]) -> None:
+    assert completion_of(peer, PROMPT, "city", "B", country="ch") == {
         "values": ["Bern", "Basel"],
         "total": 2,
         "hasMore": False,
     }
-    assert completed(peer, PROMPT, "city", "B", country="no")["values"] == ["Bergen"]
-    assert completed(peer, PROMPT, "city")["values"] == ["nowhere"]
-    assert completed(peer, PROMPT, "city", "Z") == {"values": [], "total": 0, "hasMore": False}
+    assert completion_of(peer, PROMPT, "city", "B", country="no")["values"] == ["Bergen"]
+    assert completion_of(peer, PROMPT, "city")["values"] == ["nowhere"]
+    assert completion_of(peer, PROMPT, "city", "Z") == {"values": [], "total": 0, "hasMore": False}
 
 
-def test_a_variable_of_a_template_is_completed_by_its_completer(peer: Peer, offered: list[object]) -> None:
-    assert completed(peer, PAGES, "page", "a", shelf="new")["values"] == ["new-a"]
-    assert completed(peer, PAGES, "shelf", "o")["values"] == ["old"]
+def test_a_variable_of_a_template_is_completed_by_its_completer(peer: Peer, offered_rows: list[object]) -> None:
+    assert completion_of(peer, PAGES, "page", "a", shelf="new")["values"] == ["new-a"]
+    assert completion_of(peer, PAGES, "shelf", "o")["values"] == ["old"]
 
 
 @pytest.mark.shows("completion.relevance")
-def test_what_begins_like_the_typed_comes_before_what_contains_it(peer: Peer, offered: list[object]) -> None:
-    assert completed(peer, PROMPT, "season", "SUM")["values"] == ["summer", "midsummer"]
-    assert completed(peer, PROMPT, "season")["values"] == ["summer", "Spring", "midsummer"]
-    assert completed(peer, PROMPT, "season", "sp")["values"] == ["Spring"]
+def test_values_that_start_with_the_input_come_before_those_that_contain_it(
+    peer: Peer, offered_rows: list[object]
+) -> None:
+    assert completion_of(peer, PROMPT, "season", "SUM")["values"] == ["summer", "midsummer"]
+    assert completion_of(peer, PROMPT, "season")["values"] == ["summer", "Spring", "midsummer"]
+    assert completion_of(peer, PROMPT, "season", "sp")["values"] == ["Spring"]
 
 
 @pytest.mark.shows("completion.at-most-100")
-def test_there_are_never_more_than_a_hundred(peer: Peer, offered: list[object]) -> None:
-    assert completed(peer, PROMPT, "number") == {"values": THOUSAND[:100], "total": 1000, "hasMore": True}
-    assert completed(peer, PROMPT, "number", "00") == {"values": THOUSAND[:100], "total": 100, "hasMore": False}
+def test_there_are_never_more_than_a_hundred(peer: Peer, offered_rows: list[object]) -> None:
+    assert completion_of(peer, PROMPT, "number") == {"values": THOUSAND[:100], "total": 1000, "hasMore": True}
+    assert completion_of(peer, PROMPT, "number", "00") == {"values": THOUSAND[:100], "total": 100, "hasMore": False}
 
 
-def test_an_argument_that_nobody_completes_has_no_suggestions(peer: Peer, offered: list[object]) -> None:
-    assert completed(peer, PROMPT, "note", "x") == {"values": [], "total": 0, "hasMore": False}
+def test_an_argument_without_a_completer_has_no_suggestions(peer: Peer, offered_rows: list[object]) -> None:
+    assert completion_of(peer, PROMPT, "note", "x") == {"values": [], "total": 0, "hasMore": False}
 
 
 def test_values_that_an_admin_wrote_are_suggested(peer: Peer, tenant: Tenant) -> None:
@@ -110,17 +112,17 @@ def test_values_that_an_admin_wrote_are_suggested(peer: Peer, tenant: Tenant) ->
         Prompt(tenant=tenant, name="weather", kind=PromptKind.TEMPLATE, arguments=arguments, messages=[])
     )
     ref = {"type": "ref/prompt", "name": "weather"}
-    assert completed(peer, ref, "city", "bern")["values"] == ["Bern", "Oberbern"]
-    assert completed(peer, ref, "note", "bern")["values"] == []
+    assert completion_of(peer, ref, "city", "bern")["values"] == ["Bern", "Oberbern"]
+    assert completion_of(peer, ref, "note", "bern")["values"] == []
 
 
-def test_a_completion_is_no_call(peer: Peer, offered: list[object]) -> None:
-    completed(peer, PROMPT, "season")
+def test_a_completion_is_no_call(peer: Peer, offered_rows: list[object]) -> None:
+    completion_of(peer, PROMPT, "season")
     assert not Call.objects.exists()
 
 
 @pytest.mark.shows("completion.errors", "completion.inputs")
-def test_a_reference_to_what_is_not_there_is_refused(peer: Peer, offered: list[object]) -> None:
+def test_an_unknown_reference_is_rejected(peer: Peer, offered_rows: list[object]) -> None:
     argument = {"name": "city", "value": ""}
     for ref in (
         {"type": "ref/prompt", "name": "never"},
@@ -134,11 +136,13 @@ def test_a_reference_to_what_is_not_there_is_refused(peer: Peer, offered: list[o
         "visit",
         None,
     ):
-        refused(peer, {"ref": ref, "argument": argument})
+        error_for(peer, {"ref": ref, "argument": argument})
 
 
 @pytest.mark.shows("completion.errors", "completion.inputs")
-def test_arguments_that_are_missing_unknown_or_of_a_wrong_kind_are_refused(peer: Peer, offered: list[object]) -> None:
+def test_arguments_that_are_missing_unknown_or_of_a_wrong_kind_are_refused(
+    peer: Peer, offered_rows: list[object]
+) -> None:
     for argument in (
         None,
         "city",
@@ -149,14 +153,14 @@ def test_arguments_that_are_missing_unknown_or_of_a_wrong_kind_are_refused(peer:
         {"name": 5, "value": "B"},
         {"name": "street", "value": "B"},
     ):
-        refused(peer, {"ref": PROMPT, "argument": argument})
+        error_for(peer, {"ref": PROMPT, "argument": argument})
     argument = {"name": "city", "value": ""}
     for context in ("ch", {"arguments": ["ch"]}, {"arguments": {"country": 5}}):
-        refused(peer, {"ref": PROMPT, "argument": argument, "context": context})
+        error_for(peer, {"ref": PROMPT, "argument": argument, "context": context})
 
 
 @pytest.mark.shows("completion.errors")
-def test_of_a_completer_that_fails_the_client_learns_only_that_it_did(peer: Peer, offered: list[object]) -> None:
+def test_of_a_completer_that_fails_the_client_learns_only_that_it_did(peer: Peer, offered_rows: list[object]) -> None:
     response = complete(peer, PROMPT, "country")
     assert response.status_code == 200
     assert error_of(response) == {"code": -32603, "message": "An error occurred completing the argument."}
@@ -164,15 +168,15 @@ def test_of_a_completer_that_fails_the_client_learns_only_that_it_did(peer: Peer
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_completer_that_takes_too_long_is_given_up(
-    client: RawClient, offered: list[object], monkeypatch: pytest.MonkeyPatch, is_async: bool
+    client: RawClient, offered_rows: list[object], monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
     released = threading.Event()
 
-    def blocking(typed: str, given: Mapping[str, str]) -> Iterable[str]:
+    def blocking(value: str, arguments: Mapping[str, str]) -> Iterable[str]:
         released.wait(10)
         return []
 
-    async def waiting(typed: str, given: Mapping[str, str]) -> Iterable[str]:
+    async def waiting(value: str, arguments: Mapping[str, str]) -> Iterable[str]:
         await asyncio.Event().wait()
         return []
 
@@ -186,24 +190,24 @@ def test_a_completer_that_takes_too_long_is_given_up(
 
 
 @pytest.mark.shows("completion.access")
-def test_what_is_disabled_or_another_tenants_looks_like_what_never_was(
-    peer: Peer, offered: list[Any], other_tenant: Tenant
+def test_disabled_and_foreign_references_look_like_unknown_ones(
+    peer: Peer, offered_rows: list[Any], other_tenant: Tenant
 ) -> None:
     authoring.add_code_prompts(other_tenant, ["visit"])
     authoring.add_code_resources(other_tenant, ["docs://{shelf}/{page}"])
-    for (row,) in offered:
+    for (row,) in offered_rows:
         authoring.set_enabled(row, enabled=False)
     for ref, name in ((PROMPT, "season"), (PAGES, "shelf")):
-        never = {**ref, "name": "never", "uri": "never://{season}"}
-        told = refused(peer, {"ref": ref, "argument": {"name": name, "value": ""}})
-        of_never = refused(peer, {"ref": never, "argument": {"name": name, "value": ""}})
-        assert told["message"] == f"'{ref.get('name') or ref.get('uri')}' with an argument '{name}' is not there."
-        assert told.keys() == of_never.keys()
+        unknown = {**ref, "name": "never", "uri": "never://{season}"}
+        error = error_for(peer, {"ref": ref, "argument": {"name": name, "value": ""}})
+        error_of_unknown = error_for(peer, {"ref": unknown, "argument": {"name": name, "value": ""}})
+        assert error["message"] == f"'{ref.get('name') or ref.get('uri')}' with an argument '{name}' is not there."
+        assert error.keys() == error_of_unknown.keys()
 
 
 @pytest.mark.shows("completion.rate-limit")
-def test_who_asks_too_often_is_told_when_to_come_back(
-    peer: Peer, offered: list[object], monkeypatch: pytest.MonkeyPatch
+def test_too_many_completions_are_rejected_with_a_retry_delay(
+    peer: Peer, offered_rows: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(completion, "MAX_PER_MINUTE", 2)
     assert [complete(peer, PROMPT, "season").status_code for _ in range(3)] == [200, 200, 429]
@@ -212,9 +216,9 @@ def test_who_asks_too_often_is_told_when_to_come_back(
     assert error_of(response)["data"]["retryAfterSeconds"] == int(response.headers["retry-after"])
 
 
-def test_one_tenants_asking_is_not_anothers(
+def test_completions_of_one_tenant_do_not_count_for_another(
     peer: Peer,
-    offered: list[object],
+    offered_rows: list[object],
     make_client: Callable[..., RawClient],
     other_key: str,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,4 +1,4 @@
-"""What a tool gives back: each kind of content, structured content, and what earlier revisions get instead (tools)."""
+"""Results of tools: each kind of content, structured content, and what earlier revisions get instead (tools)."""
 
 import base64
 from collections.abc import Callable
@@ -22,11 +22,11 @@ Offer = Callable[..., list[Tool]]
 
 
 @pytest.fixture
-def gives(registries: None, offer: Offer) -> Callable[..., None]:
-    """Offer a tool `give` that returns `value`; more words are for its decorator."""
+def offer_give(registries: None, offer: Offer) -> Callable[..., None]:
+    """Offer a tool `give` that returns `value`. The options are those of its decorator."""
 
-    def make(value: Any, **declared: Any) -> None:
-        @tool(**declared)
+    def make(value: Any, **options: Any) -> None:
+        @tool(**options)
         def give():  # type: ignore[no-untyped-def] # no hint: whatever it returns is passed on
             return value
 
@@ -35,7 +35,7 @@ def gives(registries: None, offer: Offer) -> Callable[..., None]:
     return make
 
 
-def given(peer: Peer) -> dict[str, Any]:
+def result_of(peer: Peer) -> dict[str, Any]:
     response = peer.call("give")
     assert response.status_code == 200, response.text
     result = dict(message_of(response)["result"])
@@ -49,9 +49,9 @@ def listed_tool(peer: Peer, name: str) -> dict[str, Any]:
     return {one["name"]: one for one in tools}[name]
 
 
-def test_each_content_comes_as_the_revision_knows_it(peer: Peer, gives: Callable[..., None]) -> None:
+def test_each_content_comes_as_the_revision_knows_it(peer: Peer, offer_give: Callable[..., None]) -> None:
     reference = link("docs://c", "C", mimeType="text/plain", annotations={"audience": ["user"]})
-    gives(
+    offer_give(
         ToolResult(
             [
                 {**text("words"), "annotations": {"priority": 1.0, "audience": ["assistant"]}},
@@ -64,14 +64,14 @@ def test_each_content_comes_as_the_revision_knows_it(peer: Peer, gives: Callable
         )
     )
     encoded = base64.b64encode(EVERY_BYTE).decode()
-    sound: dict[str, Any] = {"type": "audio", "data": encoded, "mimeType": "audio/wav"}
+    expected_audio: dict[str, Any] = {"type": "audio", "data": encoded, "mimeType": "audio/wav"}
     if peer.version < "2025-03-26":
-        sound = text("(a sound of the type audio/wav, which this revision of the protocol cannot carry)")
-    assert given(peer) == {
+        expected_audio = text("(a sound of the type audio/wav, which this revision of the protocol cannot carry)")
+    assert result_of(peer) == {
         "content": [
             {"type": "text", "text": "words", "annotations": {"priority": 1.0, "audience": ["assistant"]}},
             {"type": "image", "data": encoded, "mimeType": "image/png"},
-            sound,
+            expected_audio,
             {"type": "resource", "resource": {"uri": "docs://a", "mimeType": "text/plain", "text": "inner"}},
             {"type": "resource", "resource": {"uri": "docs://b", "blob": encoded}},
             reference if peer.version >= "2025-06-18" else text("C: docs://c"),
@@ -91,10 +91,10 @@ def test_each_content_comes_as_the_revision_knows_it(peer: Peer, gives: Callable
     ],
 )
 def test_a_value_without_a_declaration_is_a_text(
-    client: RawClient, gives: Callable[..., None], value: object, texts: list[str]
+    client: RawClient, offer_give: Callable[..., None], value: object, texts: list[str]
 ) -> None:
-    gives(value)
-    assert given(client.handshake()) == {"content": [text(one) for one in texts], "isError": False}
+    offer_give(value)
+    assert result_of(client.handshake()) == {"content": [text(one) for one in texts], "isError": False}
 
 
 @pytest.mark.shows("tools.output-schema")
@@ -112,7 +112,7 @@ def test_structured_content_fits_its_schema_where_the_revision_has_any(
 
     offer("give")
     structured = {"result": [{"label": "A", "since": "2026-01-31"}]}
-    result = given(peer)
+    result = result_of(peer)
     assert [orjson.loads(block["text"]) for block in result["content"]] == [structured]
     if peer.version < "2025-06-18":
         assert result.keys() == {"content", "isError"}
@@ -123,16 +123,18 @@ def test_structured_content_fits_its_schema_where_the_revision_has_any(
     assert (schema["type"], schema["required"]) == ("object", ["result"])
 
 
-def test_structured_content_that_is_no_object_is_for_the_modern_era(peer: Peer, gives: Callable[..., None]) -> None:
-    gives(ToolResult([text("[1]")], structured=[1]))
-    result = given(peer)
+def test_structured_content_that_is_no_object_is_for_the_modern_era(
+    peer: Peer, offer_give: Callable[..., None]
+) -> None:
+    offer_give(ToolResult([text("[1]")], structured=[1]))
+    result = result_of(peer)
     assert result.pop("structuredContent", None) == ([1] if peer.version == MODERN else None)
     assert result == {"content": [text("[1]")], "isError": False}
 
 
-def test_an_error_may_carry_structured_content(client: RawClient, gives: Callable[..., None]) -> None:
-    gives(ToolResult([text("no")], structured={"why": "closed"}, is_error=True))
-    result = given(client.handshake())
+def test_an_error_may_carry_structured_content(client: RawClient, offer_give: Callable[..., None]) -> None:
+    offer_give(ToolResult([text("no")], structured={"why": "closed"}, is_error=True))
+    result = result_of(client.handshake())
     assert result == {"content": [text("no")], "structuredContent": {"why": "closed"}, "isError": True}
     assert (Call.objects.get().outcome, Call.objects.get().is_error) == ("tool_error", True)
 
@@ -150,10 +152,10 @@ def test_an_error_may_carry_structured_content(client: RawClient, gives: Callabl
     ],
 )
 def test_a_result_that_does_not_fit_its_schema_is_an_error_of_the_tool(
-    client: RawClient, gives: Callable[..., None], value: object, cause: str
+    client: RawClient, offer_give: Callable[..., None], value: object, cause: str
 ) -> None:
-    gives(value, output_schema=NUMBER)
-    assert given(client.handshake()) == {"content": [text(BROKEN)], "isError": True}
+    offer_give(value, output_schema=NUMBER)
+    assert result_of(client.handshake()) == {"content": [text(BROKEN)], "isError": True}
     call = Call.objects.get()
     assert (call.outcome, call.is_error, call.rpc_error, call.http_status) == ("tool_error", True, None, 200)
     assert cause in call.cause
@@ -162,18 +164,18 @@ def test_a_result_that_does_not_fit_its_schema_is_an_error_of_the_tool(
 
 @pytest.mark.shows("tools.output-schema")
 @pytest.mark.parametrize("value", [{"n": 5}, ToolResult([text("5")], structured={"n": 5, "more": True})])
-def test_a_result_that_fits_is_told(peer: Peer, gives: Callable[..., None], value: Any) -> None:
-    gives(value, output_schema=NUMBER)
-    result = given(peer)
+def test_a_result_that_matches_its_schema_is_returned(peer: Peer, offer_give: Callable[..., None], value: Any) -> None:
+    offer_give(value, output_schema=NUMBER)
+    result = result_of(peer)
     assert result["isError"] is False
     structured = value.structured if isinstance(value, ToolResult) else value
     assert result.get("structuredContent") == (structured if peer.version >= "2025-06-18" else None)
 
 
 @pytest.mark.shows("tools.output-schema")
-def test_an_error_of_the_tool_needs_not_fit(client: RawClient, gives: Callable[..., None]) -> None:
-    gives(ToolResult([text("closed")], is_error=True), output_schema=NUMBER)
-    assert given(client.handshake()) == {"content": [text("closed")], "isError": True}
+def test_an_error_of_the_tool_needs_not_fit(client: RawClient, offer_give: Callable[..., None]) -> None:
+    offer_give(ToolResult([text("closed")], is_error=True), output_schema=NUMBER)
+    assert result_of(client.handshake()) == {"content": [text("closed")], "isError": True}
 
 
 @pytest.mark.shows("tools.output-schema")
@@ -182,28 +184,28 @@ def test_the_answer_of_a_service_has_to_fit_too(client: RawClient, tenant: Tenan
     authoring.save_tool(
         Tool(tenant=tenant, name="give", kind=ToolKind.HTTP, config=config, output_schema=NUMBER, annotations={})
     )
-    result = given(client.handshake())
+    result = result_of(client.handshake())
     assert result["isError"] is True
     assert "structuredContent" not in result
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, {"a": object()}, {("a", "b"): 1}])
 def test_a_result_that_is_no_json_is_an_error_of_the_tool(
-    client: RawClient, gives: Callable[..., None], value: object
+    client: RawClient, offer_give: Callable[..., None], value: object
 ) -> None:
-    gives(ToolResult([text("x")], structured=value))
-    result = given(client.handshake())
+    offer_give(ToolResult([text("x")], structured=value))
+    result = result_of(client.handshake())
     assert (result["isError"], result["content"]) == (True, [text(BROKEN)])
     call = Call.objects.get()
     assert (call.outcome, call.is_error) == ("tool_error", True)
     assert "not JSON" in call.cause
 
 
-def test_an_output_schema_that_is_no_objects_is_for_the_modern_era(peer: Peer, gives: Callable[..., None]) -> None:
+def test_an_output_schema_that_is_no_objects_is_for_the_modern_era(peer: Peer, offer_give: Callable[..., None]) -> None:
     numbers = {"type": "array", "items": {"type": "integer"}}
-    gives([1, 2], output_schema=numbers)
+    offer_give([1, 2], output_schema=numbers)
     assert listed_tool(peer, "give").get("outputSchema") == (numbers if peer.version == MODERN else None)
-    result = given(peer)
+    result = result_of(peer)
     assert (result["content"], result["isError"]) == ([text("[1,2]")], False)
     assert result.get("structuredContent") == ([1, 2] if peer.version == MODERN else None)
 
@@ -211,13 +213,13 @@ def test_an_output_schema_that_is_no_objects_is_for_the_modern_era(peer: Peer, g
 # --- How a tool is listed ---------------------------------------------------------------------------------------------
 
 
-def test_icons_are_listed_where_the_revision_knows_them(peer: Peer, gives: Callable[..., None]) -> None:
+def test_icons_are_listed_where_the_revision_knows_them(peer: Peer, offer_give: Callable[..., None]) -> None:
     icons = [{"src": "https://acme.example/icon.png", "mimeType": "image/png", "sizes": ["48x48"]}]
-    gives("x", icons=icons)
+    offer_give("x", icons=icons)
     assert listed_tool(peer, "give").get("icons") == (icons if peer.version >= "2025-11-25" else None)
 
 
-def test_annotations_are_listed_where_the_revision_knows_them(peer: Peer, gives: Callable[..., None]) -> None:
-    gives("x", read_only=True, destructive=False, annotations={"title": "Give", "openWorldHint": True})
+def test_annotations_are_listed_where_the_revision_knows_them(peer: Peer, offer_give: Callable[..., None]) -> None:
+    offer_give("x", read_only=True, destructive=False, annotations={"title": "Give", "openWorldHint": True})
     expected = {"title": "Give", "openWorldHint": True, "readOnlyHint": True, "destructiveHint": False}
     assert listed_tool(peer, "give").get("annotations") == (expected if peer.version >= "2025-03-26" else None)

@@ -1,6 +1,6 @@
-"""Every request that was taken is answered, however its call ends, and the record says who ended it.
+"""Every accepted request gets a response, however its call ends, and the record names who ended it.
 
-The one exception is a request that its own client gives up (cancellation, §Behavior Requirements).
+The only exception is a request that its own client cancels (cancellation, §Behavior Requirements).
 """
 
 import asyncio
@@ -33,11 +33,11 @@ JSON, STREAM = "application/json", "text/event-stream"
 LONG = 60.0
 
 
-class Odd(BaseException):
-    """What no library expects."""
+class UnexpectedError(BaseException):
+    """A BaseException that no library expects."""
 
 
-class Unspeakable(ToolError):
+class UnprintableError(ToolError):
     def __str__(self) -> str:
         raise ValueError("no words")
 
@@ -47,15 +47,15 @@ RAISED = {
     "call-cancelled": CallCancelled,
     "interrupt": KeyboardInterrupt,
     "exit": SystemExit,
-    "odd": Odd,
-    "unspeakable": Unspeakable,
+    "odd": UnexpectedError,
+    "unspeakable": UnprintableError,
     "surrogates": lambda: ToolError("broken \ud800"),
     "data": lambda: ProtocolError("no", 4711, object()),
     "large": lambda: ProtocolError("no", 4711, "x" * 2_000),
 }
 
 
-def made(kind: str) -> BaseException:
+def create_error(kind: str) -> BaseException:
     error: BaseException = RAISED[kind]()
     return error
 
@@ -98,11 +98,11 @@ def tools(registries: None, offer: Callable[..., object]) -> None:
 def failing_tools(registries: None, offer: Callable[..., object]) -> None:
     @tool
     async def raises(kind: str) -> None:
-        raise made(kind)
+        raise create_error(kind)
 
     @tool
     def raises_in_a_thread(kind: str) -> None:
-        raise made(kind)
+        raise create_error(kind)
 
     @tool
     async def keeps_an_object(context: ToolContext) -> None:
@@ -120,7 +120,7 @@ def admin(tenant: Tenant) -> Client:
 
 @pytest.fixture(params=["page", "rest"])
 def cancel(request: pytest.FixtureRequest, admin: Client) -> Cancel:
-    """Have an admin cancel a call, in each way there is."""
+    """Let an admin cancel a call, on the page and by the REST API."""
 
     def press(call: RunningCall) -> None:
         if request.param == "page":
@@ -134,26 +134,26 @@ def cancel(request: pytest.FixtureRequest, admin: Client) -> Cancel:
 
 
 @pytest.fixture
-def by_whom(cancel: Cancel, request: pytest.FixtureRequest) -> str:
-    """What the record says then."""
-    ways = {"page": "Admin pages", "rest": "REST API"}
-    return f"cancelled by ada ({ways[request.node.callspec.params['cancel']]})"
+def expected_cause(cancel: Cancel, request: pytest.FixtureRequest) -> str:
+    """The cause in the record of the cancelled call."""
+    sources = {"page": "Admin pages", "rest": "REST API"}
+    return f"cancelled by ada ({sources[request.node.callspec.params['cancel']]})"
 
 
 @pytest.fixture
-def aside() -> Iterator[Callable[..., Future[Any]]]:
-    """Do something at the same time."""
+def in_background() -> Iterator[Callable[..., Future[Any]]]:
+    """Run a function in a thread: `in_background(function, *arguments)`."""
     with ThreadPoolExecutor(4) as threads:
         yield threads.submit
 
 
 @pytest.fixture
-def nobody_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let calls stay in the queue."""
+def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave calls in the queue."""
     monkeypatch.setattr(queue, "_enqueue", lambda *_: None)
 
 
-def begun(eventually: Eventually, name: str, status: str = "running") -> RunningCall:
+def started_call(eventually: Eventually, name: str, status: str = "running") -> RunningCall:
     found: RunningCall = eventually(RunningCall.objects.filter(tool_name=name, status=status).first)
     if name == "works":  # a worker has the call somewhat before its tool begins
         eventually(CallEvent.objects.filter(call_id=found.pk).exists)
@@ -184,59 +184,59 @@ BY_ADMIN = "The call was cancelled by an administrator of the hub."
 def test_a_call_that_an_admin_cancels_is_answered_and_its_record_names_the_admin(
     client: RawClient,
     cancel: Cancel,
-    by_whom: str,
-    aside: Callable[..., Future[Any]],
+    expected_cause: str,
+    in_background: Callable[..., Future[Any]],
     eventually: Eventually,
     version: str,
     name: str,
     accept: str,
 ) -> None:
     peer = client.peer(version)
-    calling = aside(peer.call, name, headers={"Accept": accept})
-    cancel(begun(eventually, name))
+    calling = in_background(peer.call, name, headers={"Accept": accept})
+    cancel(started_call(eventually, name))
     answer = calling.result(WAIT_SECONDS)
     assert answer.headers["content-type"] == accept
     assert failure_in(message_of(answer)) == BY_ADMIN
-    assert recorded(eventually) == ("cancelled", by_whom)
+    assert recorded(eventually) == ("cancelled", expected_cause)
 
 
-@pytest.mark.usefixtures("nobody_works")
+@pytest.mark.usefixtures("no_worker")
 @pytest.mark.parametrize("version", ERAS)
 def test_a_call_that_no_worker_took_yet_is_answered_and_never_begins(
     client: RawClient,
     cancel: Cancel,
-    by_whom: str,
-    aside: Callable[..., Future[Any]],
+    expected_cause: str,
+    in_background: Callable[..., Future[Any]],
     eventually: Eventually,
     version: str,
 ) -> None:
-    calling = aside(client.peer(version).call, "waits_in_line")
-    cancel(begun(eventually, "waits_in_line", "queued"))
+    calling = in_background(client.peer(version).call, "waits_in_line")
+    cancel(started_call(eventually, "waits_in_line", "queued"))
     assert failure_in(message_of(calling.result(WAIT_SECONDS))) == BY_ADMIN
-    assert recorded(eventually) == ("cancelled", by_whom)
+    assert recorded(eventually) == ("cancelled", expected_cause)
     assert Call.objects.get().waited_us is None
 
 
 def test_a_call_that_waits_for_its_client_is_answered(
-    client: RawClient, cancel: Cancel, by_whom: str, eventually: Eventually
+    client: RawClient, cancel: Cancel, expected_cause: str, eventually: Eventually
 ) -> None:
     session = client.handshake(HANDSHAKE, {"elicitation": {}})
     with session.stream("tools/call", call_params("asks")) as stream:
         assert stream.next()["method"] == "elicitation/create"
-        cancel(begun(eventually, "asks", "waiting"))
-        withdrawn, answer = stream.read_to_end()
-    assert withdrawn["method"] == "notifications/cancelled"
+        cancel(started_call(eventually, "asks", "waiting"))
+        cancelled, answer = stream.read_to_end()
+    assert cancelled["method"] == "notifications/cancelled"
     assert failure_in(answer) == BY_ADMIN
-    assert recorded(eventually) == ("cancelled", by_whom)
+    assert recorded(eventually) == ("cancelled", expected_cause)
 
 
 def test_a_batch_is_answered_although_one_of_its_calls_was_cancelled(
-    client: RawClient, cancel: Cancel, aside: Callable[..., Future[Any]], eventually: Eventually
+    client: RawClient, cancel: Cancel, in_background: Callable[..., Future[Any]], eventually: Eventually
 ) -> None:
     session = client.handshake("2025-03-26")
     batch = [rpc("ping", id=1), rpc("tools/call", call_params("awaits"), id=2)]
-    calling = aside(client.post, batch, session.headers())
-    cancel(begun(eventually, "awaits"))
+    calling = in_background(client.post, batch, session.headers())
+    cancel(started_call(eventually, "awaits"))
     answers = {message["id"]: message for message in message_of(calling.result(WAIT_SECONDS))}
     assert answers[1]["result"] == {}
     assert failure_in(answers[2]) == BY_ADMIN
@@ -247,26 +247,26 @@ def test_a_batch_is_answered_although_one_of_its_calls_was_cancelled(
 def test_a_call_of_a_channel_is_answered(
     client: RawClient,
     cancel: Cancel,
-    by_whom: str,
+    expected_cause: str,
     eventually: Eventually,
     transport: str,
     version: str,
     name: str,
 ) -> None:
-    with OPENERS[transport](client) as talk:
-        talk.speak(version).call(name, id="x")
-        cancel(begun(eventually, name))
-        assert failure_in(talk.answer("x")) == BY_ADMIN
-        assert recorded(eventually) == ("cancelled", by_whom)
+    with OPENERS[transport](client) as channel:
+        channel.negotiate(version).call(name, id="x")
+        cancel(started_call(eventually, name))
+        assert failure_in(channel.response("x")) == BY_ADMIN
+        assert recorded(eventually) == ("cancelled", expected_cause)
 
 
-def test_who_comes_back_to_the_stream_of_a_cancelled_call_finds_its_answer(
+def test_the_resumed_stream_of_a_cancelled_call_has_its_answer(
     client: RawClient, cancel: Cancel, eventually: Eventually
 ) -> None:
     session = client.handshake(HANDSHAKE)
     with session.stream("tools/call", call_params("works", {}, {"progressToken": 1}), id="x") as stream:
         last = next(iter(stream)).id
-    cancel(begun(eventually, "works"))
+    cancel(started_call(eventually, "works"))
     recorded(eventually)
     with session.listening({"Last-Event-ID": last}) as stream:
         assert failure_in(stream.read_to_end()[-1]) == BY_ADMIN
@@ -276,9 +276,9 @@ def test_both_streams_of_one_call_bring_its_answer(client: RawClient, cancel: Ca
     session = client.handshake(HANDSHAKE)
     with session.stream("tools/call", call_params("works", {}, {"progressToken": 1}), id="x") as stream:
         last = next(iter(stream)).id
-        with session.listening({"Last-Event-ID": last}) as again:
-            cancel(begun(eventually, "works"))
-            assert failure_in(again.read_to_end()[-1]) == BY_ADMIN
+        with session.listening({"Last-Event-ID": last}) as resumed:
+            cancel(started_call(eventually, "works"))
+            assert failure_in(resumed.read_to_end()[-1]) == BY_ADMIN
         assert failure_in(stream.read_to_end()[-1]) == BY_ADMIN
 
 
@@ -288,26 +288,26 @@ def test_both_streams_of_one_call_bring_its_answer(client: RawClient, cancel: Ca
 def test_the_result_of_a_task_that_an_admin_cancelled_says_so(
     client: RawClient,
     cancel: Cancel,
-    by_whom: str,
-    aside: Callable[..., Future[Any]],
+    expected_cause: str,
+    in_background: Callable[..., Future[Any]],
     eventually: Eventually,
 ) -> None:
     session = client.handshake(HANDSHAKE)
     task = begin_task(session, "is_a_task")
-    waiting = aside(session.request, "tasks/result", {"taskId": task})
-    cancel(begun(eventually, "is_a_task"))
+    waiting = in_background(session.request, "tasks/result", {"taskId": task})
+    cancel(started_call(eventually, "is_a_task"))
     assert failure_in(message_of(waiting.result(WAIT_SECONDS))) == BY_ADMIN
     assert message_of(session.request("tasks/get", {"taskId": task}))["result"]["status"] == "cancelled"
-    assert recorded(eventually) == ("cancelled", by_whom)
+    assert recorded(eventually) == ("cancelled", expected_cause)
 
 
 def test_the_record_of_a_task_that_its_client_cancels_says_so(
-    client: RawClient, aside: Callable[..., Future[Any]], eventually: Eventually
+    client: RawClient, in_background: Callable[..., Future[Any]], eventually: Eventually
 ) -> None:
     session = client.handshake(HANDSHAKE)
     task = begin_task(session, "is_a_task")
-    begun(eventually, "is_a_task")
-    waiting = aside(session.request, "tasks/result", {"taskId": task})
+    started_call(eventually, "is_a_task")
+    waiting = in_background(session.request, "tasks/result", {"taskId": task})
     assert message_of(session.request("tasks/cancel", {"taskId": task}))["result"]["status"] == "cancelled"
     assert failure_in(message_of(waiting.result(WAIT_SECONDS))) == "The call was cancelled."
     assert recorded(eventually) == ("cancelled", "cancelled by its client: tasks/cancel")
@@ -319,7 +319,7 @@ def test_the_record_of_a_task_of_the_modern_era_that_its_client_cancels_says_so(
 ) -> None:
     peer = client.peer(MODERN, {**EXTENSION, "elicitation": {}})
     task = message_of(peer.call(name))["result"]["taskId"]
-    begun(eventually, name, status)
+    started_call(eventually, name, status)
     assert "result" in message_of(peer.request("tasks/cancel", {"taskId": task}))
     assert recorded(eventually) == ("cancelled", "cancelled by its client: tasks/cancel")
     assert message_of(peer.request("tasks/get", {"taskId": task}))["result"]["status"] == "cancelled"
@@ -339,7 +339,7 @@ def test_the_record_of_a_request_that_its_client_closed_says_so(
 ) -> None:
     monkeypatch.setattr(delivery, "STREAM_AFTER_SECONDS", 0.05)
     with client.peer(MODERN).stream("tools/call", call_params(name)):
-        begun(eventually, name)
+        started_call(eventually, name)
     assert recorded(eventually) == ("cancelled", "the client closed the request")
 
 
@@ -348,9 +348,9 @@ def test_the_record_of_a_request_that_its_client_closed_says_so(
 def test_the_record_of_a_call_whose_connection_was_closed_says_so(
     client: RawClient, eventually: Eventually, transport: str, name: str
 ) -> None:
-    with OPENERS[transport](client) as talk:
-        talk.speak(HANDSHAKE).call(name)
-        begun(eventually, name)
+    with OPENERS[transport](client) as channel:
+        channel.negotiate(HANDSHAKE).call(name)
+        started_call(eventually, name)
     assert recorded(eventually) == ("cancelled", "the client closed its connection")
 
 
@@ -397,16 +397,16 @@ def test_a_call_on_a_channel_that_the_hub_closes_is_answered_and_the_record_says
     go: Callable[[Client], None],
 ) -> None:
     monkeypatch.setattr("tools_app.transport.connection.FINISH_SECONDS", 0.1)
-    with OPENERS[transport](client) as talk:
-        talk.speak(HANDSHAKE).call(name, id="x")
-        begun(eventually, name)
+    with OPENERS[transport](client) as channel:
+        channel.negotiate(HANDSHAKE).call(name, id="x")
+        started_call(eventually, name)
         go(admin)
-        told = failure_in(talk.answer("x"))
+        failure_text = failure_in(channel.response("x"))
     if go is end_session:
-        assert told == "The call was cancelled: its session was ended."
+        assert failure_text == "The call was cancelled: its session was ended."
         assert recorded(eventually) == ("cancelled", "its session was ended")
     else:
-        assert told == "The call was cancelled: the API key is no longer valid."
+        assert failure_text == "The call was cancelled: the API key is no longer valid."
         assert recorded(eventually)[1].startswith("its API key was revoked, expired or")
 
 
@@ -415,7 +415,7 @@ def test_a_call_on_a_channel_that_the_hub_closes_is_answered_and_the_record_says
 def test_a_call_over_http_that_was_taken_goes_on_to_its_answer(
     client: RawClient,
     admin: Client,
-    aside: Callable[..., Future[Any]],
+    in_background: Callable[..., Future[Any]],
     eventually: Eventually,
     registries: None,
     offer: Callable[..., object],
@@ -434,8 +434,8 @@ def test_a_call_over_http_that_was_taken_goes_on_to_its_answer(
     offer("goes_on")
     if go is end_session and version == MODERN:
         client.handshake(HANDSHAKE)
-    calling = aside(client.peer(version).call, "goes_on")
-    begun(eventually, "goes_on")
+    calling = in_background(client.peer(version).call, "goes_on")
+    started_call(eventually, "goes_on")
     go(admin)
     eventually(lambda: loops)[0].call_soon_threadsafe(gate.set)
     assert message_of(calling.result(WAIT_SECONDS))["result"]["content"][0]["text"] == "done"
@@ -465,8 +465,8 @@ def deaf(registries: None, offer: Callable[..., object]) -> Iterator[threading.E
 def test_a_call_whose_tool_ignores_its_cancellation_is_answered_all_the_same(
     client: RawClient,
     cancel: Cancel,
-    by_whom: str,
-    aside: Callable[..., Future[Any]],
+    expected_cause: str,
+    in_background: Callable[..., Future[Any]],
     eventually: Eventually,
     deaf: threading.Event,
     way: str,
@@ -479,13 +479,13 @@ def test_a_call_whose_tool_ignores_its_cancellation_is_answered_all_the_same(
         if way != "ws":
             accept = JSON if way == "json" else f"{JSON}, {STREAM}"
             return message_of(client.peer(HANDSHAKE).call("never_stops", headers={"Accept": accept}))
-        with OPENERS["ws"](client) as talk:
-            return talk.speak(MODERN).ask_tool("never_stops")
+        with OPENERS["ws"](client) as channel:
+            return channel.negotiate(MODERN).tool_response("never_stops")
 
-    calling = aside(ask)
-    cancel(begun(eventually, "never_stops"))
+    calling = in_background(ask)
+    cancel(started_call(eventually, "never_stops"))
     assert failure_in(calling.result(WAIT_SECONDS)) == BY_ADMIN
-    assert recorded(eventually) == ("cancelled", f"{by_whom}; the tool did not stop")
+    assert recorded(eventually) == ("cancelled", f"{expected_cause}; the tool did not stop")
     deaf.set()
     eventually(lambda: not run.running_here())
     assert Call.objects.count() == 1

@@ -1,4 +1,4 @@
-"""Which codes an error may have (2026-07-28, base protocol, §Error Codes)."""
+"""Error codes (2026-07-28, base protocol, §Error Codes)."""
 
 from collections.abc import Callable
 
@@ -51,7 +51,7 @@ def test_a_function_may_answer_with_a_code_of_its_own(
 
 
 @pytest.mark.shows("errors.retired")
-def test_what_is_not_found_has_the_code_of_its_revision(peer: Peer) -> None:
+def test_not_found_has_the_code_of_the_revision(peer: Peer) -> None:
     found = [
         error_of(peer.request(method, params))["code"]
         for method, params in (

@@ -1,4 +1,4 @@
-"""What the hub records of real calls, of every revision, verifies as it was written."""
+"""The audit records of calls of every revision pass verification."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
-"""Random requests against the real endpoint: each gets a sound answer in time, and what was answered is on record.
+"""Random requests against the real endpoint: each gets a valid response in time, and answered calls are recorded.
 
-The requests are the same in each run. `MCPHUB_FUZZ_SECONDS` says for how long to send them (8 seconds unless told
-otherwise), and `MCPHUB_FUZZ_SEED` which ones: a whole number, 1 unless told otherwise. A long run with another seed:
+The requests are the same in each run. `MCPHUB_FUZZ_SECONDS` says for how long to send them (8 seconds by
+default), and `MCPHUB_FUZZ_SEED` which ones: a whole number, 1 by default. A long run with another seed:
 
     MCPHUB_FUZZ_SECONDS=600 MCPHUB_FUZZ_SEED=2 pytest tests/wire/test_fuzz.py
 """
@@ -48,7 +48,7 @@ SECONDS = float(os.environ.get("MCPHUB_FUZZ_SECONDS", "8"))
 SEED = int(os.environ.get("MCPHUB_FUZZ_SEED", "1"))
 MAX_SECONDS = 30.0
 SOUND = {200, 202, 204, 400, 401, 403, 404, 405, 406, 413, 415, 421, 429}
-# What the hub logs when something went wrong inside that its client may not have seen.
+# Log messages about internal errors that a client may not see.
 FAULTS = ("The hub failed", "A stream broke", "left to the sweeper", "could not begin", "could not be written")
 
 TOOLS = ("say", "add", "work", "may_be_task", "is_task", "asks", "fails", "mirrors")
@@ -191,7 +191,7 @@ class Attempt:
 
 
 class Fuzzer:
-    """Makes requests out of sound ones. What answers brought, as ids of tasks and cursors, goes into later requests."""
+    """Mutates valid requests. Ids of tasks and cursors from responses are used in later requests."""
 
     def __init__(self, seed: int, key: str, other_key: str) -> None:
         self.random = Random(seed)
@@ -227,7 +227,7 @@ class Fuzzer:
         return Attempt(verb, path, self._mutated_headers(headers), self._written(sent), list(calls_in(sent)))
 
     def learn(self, message: Any) -> None:
-        """Keep what a later request may name."""
+        """Remember ids and cursors for later requests."""
         if isinstance(message, list):
             for item in message:
                 self.learn(item)
@@ -262,7 +262,7 @@ class Fuzzer:
         return message
 
     def _filled(self, value: Any) -> Any:
-        """The same with what earlier answers brought in the place of its names."""
+        """The request with ids and cursors of earlier responses in place of its own."""
         if isinstance(value, dict):
             return {name: self._filled(inner) for name, inner in value.items()}
         if isinstance(value, list):
@@ -304,7 +304,7 @@ class Fuzzer:
         return self._filled(copy.deepcopy(self.random.choice(JUNK)))
 
     def _mutated(self, value: Any) -> Any:
-        """The same with one place changed: replaced, dropped, or something put beside it."""
+        """The request with one value replaced, dropped or added."""
         places = list(places_in(value))
         if not places:
             return self._junk()
@@ -366,7 +366,7 @@ def check_message(message: Any) -> None:
 
 
 def messages_of(response: httpx.Response, ids: list[str], *, endless: bool) -> list[Any]:
-    """The messages of an answer, read to its end, or to its first message if it is an `endless` one.
+    """The messages of a response, read to its end, or to its first message if it is `endless`.
 
     The ids of its events are added to `ids`.
     """
@@ -374,18 +374,18 @@ def messages_of(response: httpx.Response, ids: list[str], *, endless: bool) -> l
         body = response.read()
         value = json.loads(body) if body else []
         return value if isinstance(value, list) else [value]
-    heard = []
+    received = []
     for line in response.iter_lines():
         assert line.partition(":")[0] in {"", "event", "data", "id", "retry"}, line
         data = line.removeprefix("data: ") if line.startswith("data: ") else ""
         if data:
             value = json.loads(data)
-            heard += value if isinstance(value, list) else [value]
+            received += value if isinstance(value, list) else [value]
         if line.startswith("id: "):
             ids.append(line.removeprefix("id: "))
-        if endless and (heard or line.startswith(":") or not line):
+        if endless and (received or line.startswith(":") or not line):
             break
-    return heard
+    return received
 
 
 def is_endless(attempt: Attempt) -> bool:
@@ -393,7 +393,7 @@ def is_endless(attempt: Attempt) -> bool:
 
 
 def send(http: httpx.Client, attempt: Attempt, ids: list[str]) -> tuple[int, list[Any]]:
-    """Send a request and read its answer, which must be sound and come in time: its status and its messages."""
+    """Send a request and return the status and messages of its response, which must be valid and in time."""
     began = time.monotonic()
     content = attempt.body if attempt.verb in {"POST", "PUT", "PATCH"} else None
     request = http.build_request(attempt.verb, attempt.path, headers=attempt.headers, content=content)
@@ -483,7 +483,7 @@ def register_offers() -> None:
 
 @pytest.fixture
 def quick(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waits are short, and pages too."""
+    """Short waits and small pages."""
     monkeypatch.setattr(paging, "PAGE_SIZE", 3)
     monkeypatch.setattr(delivery, "STREAM_AFTER_SECONDS", 0.1)
     settings.MCPHUB_KEEPALIVE_INTERVAL = 0.5
@@ -516,7 +516,7 @@ def open_sessions(fuzzer: Fuzzer, clients: Sequence[RawClient]) -> None:
 
 
 @pytest.mark.timeout(SECONDS + 60)
-def test_whatever_is_sent_gets_a_sound_answer_and_what_was_answered_is_on_record(
+def test_every_request_gets_a_valid_response_and_answered_calls_are_recorded(
     client: RawClient,
     make_client: Callable[..., RawClient],
     key: str,

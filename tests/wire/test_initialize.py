@@ -10,7 +10,7 @@ from tools_app.models import Session, Tenant
 
 @pytest.mark.shows("lifecycle.initialize-answer", "lifecycle.same-version", "tools.capability")
 @pytest.mark.parametrize("version", EACH_HANDSHAKE)
-def test_the_revision_that_was_asked_for_is_agreed_on(client: RawClient, version: str) -> None:
+def test_the_requested_revision_is_negotiated(client: RawClient, version: str) -> None:
     response = client.initialize(version)
     assert response.status_code == 200
     assert response.headers["content-type"] == "application/json"

@@ -1,4 +1,4 @@
-"""What a key opens: names, methods and networks, over every transport, and what is told of the rest."""
+"""Scopes of keys: names, methods and networks, over every transport."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -12,7 +12,7 @@ from tests.conftest import reset_process_state
 from tests.wire.channels import OPENERS, TRANSPORTS, socket
 from tests.wire.client import MODERN, SESSION, Peer, RawClient, error_of, message_of, rpc
 from tests.wire.task_tools import EXTENSION, Gate, register
-from tests.wire.test_public_tenants import add_resource, hearing, offered
+from tests.wire.test_public_tenants import add_resource, listening_stream, offered
 from tools_app.access import keys
 from tools_app.catalog import authoring
 from tools_app.models import ApiKey, Call, Prompt, PromptKind, Tenant
@@ -27,7 +27,7 @@ MakeKey = Callable[..., RawClient]
 
 @pytest.fixture(autouse=True)
 def catalog(tenant: Tenant, offer: Callable[..., object]) -> None:
-    """More than a narrow key may see."""
+    """More than a scoped key may see."""
     offer("echo", "calculator", "search_docs")
     for uri in ("docs://open/a", "docs://own/a", "api://{page}", "own://{page}"):
         add_resource(tenant, uri)
@@ -38,7 +38,7 @@ def catalog(tenant: Tenant, offer: Callable[..., object]) -> None:
 
 @pytest.fixture
 def with_key(make_client: MakeClient, tenant: Tenant) -> MakeKey:
-    """A client whose key is narrowed: `with_key(methods=["tools/*"])`."""
+    """A client of a key with scopes: `with_key(methods=["tools/*"])`."""
     return lambda **scopes: make_client(keys.issue(tenant, "narrow", **scopes)[1])
 
 
@@ -51,11 +51,11 @@ Denial = Callable[[str], Call]
 
 @pytest.fixture
 def denial(eventually: Callable[..., Any]) -> Denial:
-    """The record of the last denied request of a method, which nobody waited for."""
+    """The record of the last denied request of a method, which is written in the background."""
     return lambda method: eventually(lambda: Call.objects.filter(outcome="denied", method=method).last())
 
 
-def refused(error: Mapping[str, Any], method: str) -> bool:
+def is_method_denied(error: Mapping[str, Any], method: str) -> bool:
     return error["code"] == -32003 and error["data"] == {"scope": "methods", "method": method}
 
 
@@ -72,30 +72,30 @@ def test_a_key_with_patterns_gets_what_they_name(with_key: MakeKey, version: str
 
 
 @VERSIONS
-def test_what_its_patterns_do_not_name_looks_like_what_never_was(with_key: MakeKey, version: str) -> None:
+def test_items_outside_its_patterns_look_like_unknown_ones(with_key: MakeKey, version: str) -> None:
     peer = with_key(tool_patterns=NAMES).peer(version)
-    for method, field, hidden, never in (
+    for method, field, hidden, unknown in (
         ("tools/call", "name", "calculator", "never"),
         ("prompts/get", "name", "own-greet", "never"),
         ("resources/read", "uri", "docs://own/a", "docs://never"),
         ("resources/read", "uri", "own://a", "never://a"),
     ):
-        told, of_never = (peer.request(method, {field: name}) for name in (hidden, never))
-        assert told.text.replace(hidden, never) == of_never.text
-        assert "error" in message_of(told)
+        response, response_for_unknown = (peer.request(method, {field: name}) for name in (hidden, unknown))
+        assert response.text.replace(hidden, unknown) == response_for_unknown.text
+        assert "error" in message_of(response)
     ref = {"type": "ref/resource", "uri": "own://{page}"}
-    asked = peer.request("completion/complete", {"ref": ref, "argument": {"name": "page", "value": ""}})
-    assert error_of(asked)["code"] == -32602
+    completion = peer.request("completion/complete", {"ref": ref, "argument": {"name": "page", "value": ""}})
+    assert error_of(completion)["code"] == -32602
     assert Call.objects.filter(tool_name="calculator", outcome="rejected").exists()
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_channels_keep_to_the_patterns_too(with_key: MakeKey, transport: str) -> None:
-    with OPENERS[transport](with_key(tool_patterns=["echo"])) as talk:
-        talk.speak("2024-11-05")
-        assert [tool["name"] for tool in talk.ask("tools/list")["result"]["tools"]] == ["echo"]
-        assert talk.ask_tool("calculator", {}, id=2)["error"]["code"] == -32602
-        assert "result" in talk.ask_tool("echo", {"message": "x"}, id=3)
+    with OPENERS[transport](with_key(tool_patterns=["echo"])) as channel:
+        channel.negotiate("2024-11-05")
+        assert [tool["name"] for tool in channel.response_to("tools/list")["result"]["tools"]] == ["echo"]
+        assert channel.tool_response("calculator", {}, id=2)["error"]["code"] == -32602
+        assert "result" in channel.tool_response("echo", {"message": "x"}, id=3)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def task_tools(registries: None, offer: Callable[..., object]) -> None:
 
 
 @pytest.mark.usefixtures("task_tools")
-def test_a_narrowed_key_finds_its_tasks_of_hidden_tools_no_more(with_key: MakeKey) -> None:
+def test_a_key_loses_its_tasks_of_tools_that_its_scopes_hide(with_key: MakeKey) -> None:
     client = with_key()
     peer = client.handshake("2025-11-25")
     params = {"name": "quick", "arguments": {"word": "x"}, "task": {}}
@@ -136,7 +136,7 @@ def test_a_method_that_a_key_does_not_open_is_refused_by_name_and_recorded(
     ):
         response = peer.request(method, params)
         assert response.status_code == 403
-        assert refused(error_of(response), method)
+        assert is_method_denied(error_of(response), method)
         row = denial(method)
         assert (row.http_status, row.rpc_error) == (403, -32003)
         assert row.api_key.digest == keys.digest_of(client.key or "")
@@ -151,44 +151,44 @@ def test_the_life_of_a_client_is_open_to_every_key(with_key: MakeKey, version: s
     assert "result" in message_of(peer.call("echo", {"message": "x"}))
 
 
-def test_a_method_that_is_none_is_unknown_where_it_would_be_open(with_key: MakeKey) -> None:
+def test_an_unknown_method_is_not_found_if_the_key_would_allow_it(with_key: MakeKey) -> None:
     assert error_of(with_key(methods=["tools/*"]).modern("tools/never"))["code"] == -32601
-    assert refused(error_of(with_key(methods=["tools/*"]).modern("never/was")), "never/was")
+    assert is_method_denied(error_of(with_key(methods=["tools/*"]).modern("never/was")), "never/was")
 
 
-def test_each_request_of_a_batch_is_asked_for_itself(with_key: MakeKey, denial: Denial) -> None:
+def test_each_request_of_a_batch_is_checked_separately(with_key: MakeKey, denial: Denial) -> None:
     peer = with_key(methods=["tools/*"]).handshake("2025-03-26")
     batch = [rpc("tools/list", {}, id=1), rpc("prompts/list", {}, id=2), rpc("ping", {}, id=3)]
     answers = {one["id"]: one for one in peer.client.post(batch, peer.headers()).json()}
     assert "result" in answers[1]
-    assert refused(answers[2]["error"], "prompts/list")
+    assert is_method_denied(answers[2]["error"], "prompts/list")
     assert "result" in answers[3]
     assert denial("prompts/list").rpc_error == -32003
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_channels_refuse_methods_too(with_key: MakeKey, denial: Denial, transport: str) -> None:
-    with OPENERS[transport](with_key(methods=["tools/*"])) as talk:
-        talk.speak("2024-11-05")
-        assert "result" in talk.ask("tools/list")
-        assert refused(talk.ask("prompts/list", id=2)["error"], "prompts/list")
+    with OPENERS[transport](with_key(methods=["tools/*"])) as channel:
+        channel.negotiate("2024-11-05")
+        assert "result" in channel.response_to("tools/list")
+        assert is_method_denied(channel.response_to("prompts/list", id=2)["error"], "prompts/list")
     assert denial("prompts/list").rpc_error == -32003
 
 
-def test_nobody_listens_over_any_transport_without_the_method(
+def test_a_key_without_the_method_cannot_listen_over_any_transport(
     with_key: MakeKey, eventually: Callable[..., object]
 ) -> None:
     client = with_key(methods=["tools/*"])
     wanted = {"notifications": {"toolsListChanged": True}}
-    assert refused(error_of(client.modern("subscriptions/listen", wanted)), "subscriptions/listen")
-    with socket(client) as talk:
-        talk.speak(MODERN)
-        assert refused(talk.ask("subscriptions/listen", wanted)["error"], "subscriptions/listen")
+    assert is_method_denied(error_of(client.modern("subscriptions/listen", wanted)), "subscriptions/listen")
+    with socket(client) as channel:
+        channel.negotiate(MODERN)
+        assert is_method_denied(channel.response_to("subscriptions/listen", wanted)["error"], "subscriptions/listen")
     listened = Call.objects.filter(outcome="denied", method="subscriptions/listen")
     eventually(lambda: listened.count() == 2)
 
 
-def test_who_listens_hears_only_of_what_the_key_may_ask_for(with_key: MakeKey) -> None:
+def test_subscriptions_are_limited_to_the_methods_of_the_key(with_key: MakeKey) -> None:
     client = with_key(methods=["subscriptions/*", "tools/*"])
     wanted = {
         "toolsListChanged": True,
@@ -201,15 +201,17 @@ def test_who_listens_hears_only_of_what_the_key_may_ask_for(with_key: MakeKey) -
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", MODERN])
-def test_a_stream_tells_nothing_of_names_outside_the_patterns(with_key: MakeKey, tenant: Tenant, version: str) -> None:
+def test_a_stream_has_no_notifications_about_names_outside_the_patterns(
+    with_key: MakeKey, tenant: Tenant, version: str
+) -> None:
     uris = ("docs://own/a", "docs://open/a")
-    with hearing(with_key(tool_patterns=NAMES), version, *uris) as stream:
+    with listening_stream(with_key(tool_patterns=NAMES), version, *uris) as stream:
         for uri in uris:
             resource_updated(tenant.pk, uri)
         assert stream.next()["params"]["uri"] == "docs://open/a"
 
 
-def test_capabilities_tell_what_a_key_may_use(with_key: MakeKey) -> None:
+def test_capabilities_are_those_that_the_key_may_use(with_key: MakeKey) -> None:
     client = with_key(methods=["tools/*"])
     modern = message_of(client.modern("server/discover"))["result"]["capabilities"]
     assert modern == {"tools": {}, "logging": {}}
@@ -222,11 +224,11 @@ def test_capabilities_tell_what_a_key_may_use(with_key: MakeKey) -> None:
 
 
 @pytest.mark.usefixtures("task_tools")
-def test_a_call_becomes_no_task_for_a_key_that_could_not_come_back_for_it(with_key: MakeKey) -> None:
+def test_a_call_becomes_no_task_if_the_key_cannot_use_the_methods_of_tasks(with_key: MakeKey) -> None:
     client = with_key(methods=["tools/*"])
     peer = client.handshake("2025-11-25")
-    answered = message_of(peer.request("tools/call", {"name": "quick", "arguments": {"word": "x"}, "task": {}}))
-    assert "content" in answered["result"]
+    response = message_of(peer.request("tools/call", {"name": "quick", "arguments": {"word": "x"}, "task": {}}))
+    assert "content" in response["result"]
     modern = Peer(client, MODERN, None, EXTENSION)
     assert "content" in message_of(modern.call("quick", {"word": "x"}))["result"]
 
@@ -236,18 +238,18 @@ def test_other_scopes_hold_within_a_second_and_end_open_streams(
     with_key: MakeKey, eventually: Callable[..., object], version: str
 ) -> None:
     client = with_key()
-    with hearing(client, version) as stream:
+    with listening_stream(client, version) as stream:
         change(client, methods=["prompts/*"])
         stream.read_to_end()
     eventually(lambda: client.modern("tools/list").status_code == 403, 1.5)
 
 
-def test_other_scopes_end_a_websocket_whose_session_was_told_of_changes(with_key: MakeKey) -> None:
+def test_other_scopes_end_a_websocket_with_notifications(with_key: MakeKey) -> None:
     client = with_key()
-    with socket(client) as talk:
-        talk.speak("2025-11-25")
+    with socket(client) as channel:
+        channel.negotiate("2025-11-25")
         change(client, tool_patterns=["echo"])
-        talk.read_to_end()
+        channel.read_to_end()
 
 
 # --- Networks ---------------------------------------------------------------------------------------------------------
@@ -298,9 +300,9 @@ def test_the_address_is_the_one_that_the_proxies_vouch_for(
     assert client.modern("tools/list", headers=header).status_code == status
 
 
-def is_closed(talk: Any) -> bool:
+def is_closed(channel: Any) -> bool:
     try:
-        talk.ask("tools/list", id=2)
+        channel.response_to("tools/list", id=2)
     except ConnectionClosed:
         return True
     return False
@@ -308,12 +310,12 @@ def is_closed(talk: Any) -> bool:
 
 def test_narrower_networks_reach_whoever_is_connected(with_key: MakeKey, eventually: Callable[..., object]) -> None:
     client = with_key()
-    with socket(client) as talk:
-        talk.speak(MODERN)
-        assert "result" in talk.ask("tools/list", id=1)
+    with socket(client) as channel:
+        channel.negotiate(MODERN)
+        assert "result" in channel.response_to("tools/list", id=1)
         change(client, networks=["192.0.2.0/24"])
-        eventually(lambda: is_closed(talk), 1.5)
-    with hearing(with_key(), MODERN) as stream:
+        eventually(lambda: is_closed(channel), 1.5)
+    with listening_stream(with_key(), MODERN) as stream:
         ApiKey.objects.update(networks=["192.0.2.0/24"])
         stream.read_to_end()
 
@@ -341,7 +343,7 @@ def test_channels_are_not_opened_from_outside(with_key: MakeKey, denial: Denial,
     assert denial(method).cause == "This API key may not be used from this address."
 
 
-def test_a_network_that_is_none_lets_nobody_in_and_leaves_other_keys_alone(with_key: MakeKey) -> None:
+def test_an_invalid_network_admits_nobody_and_leaves_other_keys_alone(with_key: MakeKey) -> None:
     broken, other = with_key(), with_key()
     change(broken, networks=["nonsense"])
     assert broken.modern("tools/list").status_code == 403
@@ -358,8 +360,8 @@ def test_both_keys_are_good_during_the_overlap_and_the_new_one_after_it(
     _, new_key = keys.rotate(old, timedelta(hours=1))
     before, after = make_client(key), make_client(new_key)
     assert [client.modern("tools/list").status_code for client in (before, after)] == [200, 200]
-    assert refused(error_of(after.modern("prompts/list")), "prompts/list")
-    with hearing(make_client(key), "2025-11-25") as stream:
+    assert is_method_denied(error_of(after.modern("prompts/list")), "prompts/list")
+    with listening_stream(make_client(key), "2025-11-25") as stream:
         keys.set_overlap(old, timedelta())
         stream.read_to_end()
     eventually(lambda: before.modern("tools/list").status_code == 401, 1.5)
@@ -370,6 +372,6 @@ def test_both_keys_are_good_during_the_overlap_and_the_new_one_after_it(
 
 def test_an_open_stream_ends_when_its_key_expires(make_client: MakeClient, tenant: Tenant) -> None:
     row, key = keys.issue(tenant, "short")
-    with hearing(make_client(key), MODERN) as stream:
+    with listening_stream(make_client(key), MODERN) as stream:
         ApiKey.objects.filter(pk=row.pk).update(expires_at=timezone.now())
         stream.read_to_end()

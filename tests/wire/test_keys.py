@@ -1,4 +1,4 @@
-"""API keys: where a client may put one, and what it hears without a good one."""
+"""API keys: where a client may send one, and the responses without a valid one."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -40,14 +40,14 @@ def test_without_a_key_the_client_is_challenged(client: RawClient, header: str) 
 
 
 def challenge_of(client: RawClient) -> str:
-    """What every 401 tells: where to sign in, and for which scopes (RFC 9728, section 5.1)."""
+    """The challenge of a 401: the resource metadata and the scopes (RFC 9728, section 5.1)."""
     metadata = client.http.base_url.join("/.well-known/oauth-protected-resource/mcp")
     return f'Bearer realm="mcphub", scope="mcp:read mcp:call", resource_metadata="{metadata}"'
 
 
 @pytest.mark.shows("streamable-http.authentication")
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE"])
-def test_a_wrong_key_is_told_so_whatever_the_verb(client: RawClient, verb: str) -> None:
+def test_a_wrong_key_is_rejected_with_every_http_method(client: RawClient, verb: str) -> None:
     headers = client.headers({"Authorization": f"Bearer {keys.new_key()}"})
     response = client.http.request(verb, "/mcp", headers=headers)
     assert response.status_code == 401
@@ -69,8 +69,8 @@ def test_an_expired_key_is_refused_and_its_tenant_learns_why(
     past, future = timezone.now() - timedelta(seconds=1), timezone.now() + timedelta(hours=1)
     row, key = keys.issue(tenant, "old", expires_at=past)
     assert status(make_client(key)) == 401
-    denied = eventually(lambda: Call.objects.filter(outcome="denied").first())
-    assert (denied.cause, denied.tenant, denied.api_key) == ("The API key has expired.", tenant, row)
+    call = eventually(lambda: Call.objects.filter(outcome="denied").first())
+    assert (call.cause, call.tenant, call.api_key) == ("The API key has expired.", tenant, row)
     assert status(make_client(keys.issue(tenant, "new", expires_at=future)[1])) == 200
 
 
@@ -82,29 +82,29 @@ def test_a_revoked_key_is_refused_like_an_unknown_one_and_its_tenant_learns_why(
     revoked, unknown = (make_client(one).modern("server/discover") for one in (key, keys.new_key()))
     assert (revoked.status_code, revoked.content) == (unknown.status_code, unknown.content)
     assert revoked.headers["www-authenticate"] == unknown.headers["www-authenticate"]
-    told = eventually(lambda: len(found := Call.objects.filter(outcome="denied")) == 2 and found)
-    assert {(denied.cause, denied.tenant, denied.api_key) for denied in told} == {
+    calls = eventually(lambda: len(found := Call.objects.filter(outcome="denied")) == 2 and found)
+    assert {(call.cause, call.tenant, call.api_key) for call in calls} == {
         ("The API key was revoked.", tenant, row),
         ("A valid API key is needed.", None, None),
     }
 
 
-def test_a_key_that_is_revoked_while_it_is_used_is_told_as_such(
+def test_a_key_that_is_revoked_while_it_is_used_is_rejected_as_such(
     client: RawClient, eventually: Callable[..., Any]
 ) -> None:
     assert status(client) == 200
     revoke(client)
     eventually(lambda: status(client) == 401)
-    denied = eventually(lambda: Call.objects.filter(outcome="denied").first())
-    assert (denied.cause, denied.api_key.digest) == ("The API key was revoked.", keys.digest_of(client.key))
+    call = eventually(lambda: Call.objects.filter(outcome="denied").first())
+    assert (call.cause, call.api_key.digest) == ("The API key was revoked.", keys.digest_of(client.key))
 
 
 def test_the_keys_of_an_inactive_tenant_are_unknown(client: RawClient, eventually: Callable[..., Any]) -> None:
     revoke(client)
     switch_tenant_off(client)
     assert status(client) == 401
-    denied = eventually(lambda: Call.objects.filter(outcome="denied").first())
-    assert (denied.cause, denied.tenant) == ("A valid API key is needed.", None)
+    call = eventually(lambda: Call.objects.filter(outcome="denied").first())
+    assert (call.cause, call.tenant) == ("A valid API key is needed.", None)
 
 
 def revoke(client: RawClient) -> None:
@@ -125,7 +125,9 @@ def test_a_key_in_use_is_refused_within_a_second_of_its_end(
     eventually(lambda: status(client) == 401)
 
 
-def test_a_foreign_slug_looks_like_one_that_nobody_has(make_client: MakeClient, key: str, other_tenant: Tenant) -> None:
+def test_the_slug_of_another_tenant_looks_like_an_unknown_one(
+    make_client: MakeClient, key: str, other_tenant: Tenant
+) -> None:
     foreign, unknown = (
         make_client(key, f"/t/{slug}/mcp").modern("server/discover") for slug in (other_tenant.slug, "nobody")
     )
@@ -135,7 +137,7 @@ def test_a_foreign_slug_looks_like_one_that_nobody_has(make_client: MakeClient, 
     assert foreign.headers.keys() == unknown.headers.keys()
 
 
-def test_without_a_good_key_nobody_learns_which_slugs_exist(make_client: MakeClient, tenant: Tenant) -> None:
+def test_without_a_valid_key_all_slugs_look_alike(make_client: MakeClient, tenant: Tenant) -> None:
     known, unknown = (
         make_client(keys.new_key(), f"/t/{slug}/mcp").modern("server/discover") for slug in (tenant.slug, "nobody")
     )

@@ -1,4 +1,4 @@
-"""HTTP+SSE, the transport of 2024-11-05: what is its own beside what `test_channels.py` shows of it."""
+"""HTTP+SSE, the transport of 2024-11-05, beyond what `test_channels.py` tests."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +9,7 @@ import httpx
 import pytest
 from django.db import OperationalError
 
-from tests.wire.channels import SseTalk, sse
+from tests.wire.channels import SseClient, sse
 from tests.wire.client import MODERN, SESSION, RawClient, error_of, rpc
 from tools_app.access import keys
 from tools_app.access.keys import digest_of
@@ -24,19 +24,19 @@ ALLOWED = "https://app.example.com"
 
 
 @pytest.fixture
-def stream(client: RawClient) -> Iterator[SseTalk]:
-    """A stream that is open."""
-    with sse(client) as talk:
-        yield talk
+def stream(client: RawClient) -> Iterator[SseClient]:
+    """An open stream."""
+    with sse(client) as channel:
+        yield channel
 
 
 @pytest.fixture
-def session(stream: SseTalk) -> SseTalk:
-    stream.speak("2024-11-05")
+def session(stream: SseClient) -> SseClient:
+    stream.negotiate("2024-11-05")
     return stream
 
 
-def session_of(stream: SseTalk) -> Session:
+def session_of(stream: SseClient) -> Session:
     id = stream.address.partition("sessionId=")[2].partition("&")[0]
     return Session.objects.get(digest=digest_of(f"sse.{id}"))
 
@@ -52,16 +52,16 @@ def test_the_stream_begins_with_the_address_to_post_to(client: RawClient, prefix
         assert head.headers["content-type"] == "text/event-stream"
         assert head.headers["cache-control"] == "no-store, no-transform"
         assert re.fullmatch(rf"{prefix}/message\?sessionId=[\w-]{{43}}", stream.address)
-        assert stream.speak("2024-11-05").ask("ping")["result"] == {}
+        assert stream.negotiate("2024-11-05").response_to("ping")["result"] == {}
 
 
-def test_messages_come_as_message_events_of_one_line(session: SseTalk) -> None:
+def test_messages_come_as_message_events_of_one_line(session: SseClient) -> None:
     session.request("ping", id=7)
     event = session.stream.next_event()
     assert event.fields == {"event": "message", "data": '{"jsonrpc":"2.0","id":7,"result":{}}'}
 
 
-def test_each_stream_has_an_id_of_its_own_that_says_nothing(client: RawClient) -> None:
+def test_each_stream_has_a_random_id_of_its_own(client: RawClient) -> None:
     with sse(client) as one, sse(client) as two:
         assert one.address != two.address
         assert str(session_of(one).pk) not in one.address
@@ -82,11 +82,11 @@ def test_the_stream_is_for_clients_that_take_one(client: RawClient) -> None:
     assert not Session.objects.exists()
 
 
-def test_a_stream_that_has_nothing_to_say_is_kept_alive(client: RawClient, settings: Any) -> None:
+def test_an_idle_stream_is_kept_alive(client: RawClient, settings: Any) -> None:
     settings.MCPHUB_KEEPALIVE_INTERVAL = 0.05
     with client.http.stream("GET", "/sse", headers=client.headers()) as response:
-        said = [line for line, _ in zip(response.iter_lines(), range(10), strict=False) if line]
-        assert [line for line in said if line.startswith(":")] == [": keep-alive"] * 4
+        lines = [line for line, _ in zip(response.iter_lines(), range(10), strict=False) if line]
+        assert [line for line in lines if line.startswith(":")] == [": keep-alive"] * 4
 
 
 # --- What a POST gets wrong -------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def test_a_stream_that_ended_is_not_found(client: RawClient, eventually: Callabl
 
 @pytest.mark.shows("http-sse.authentication")
 def test_nobody_posts_to_the_stream_of_another_key(
-    session: SseTalk, make_client: MakeClient, tenant: Tenant, other_key: str
+    session: SseClient, make_client: MakeClient, tenant: Tenant, other_key: str
 ) -> None:
     for key in (other_key, keys.issue(tenant, "second")[1]):
         stranger = make_client(key)
@@ -115,11 +115,11 @@ def test_nobody_posts_to_the_stream_of_another_key(
         unknown = stranger.http.post(UNKNOWN, content=PING, headers=stranger.headers())
         assert (tried.status_code, tried.json()) == (unknown.status_code, unknown.json())
         assert tried.status_code == 404
-    assert session.ask("ping", id=2)["id"] == 2
-    assert session.heard == []
+    assert session.response_to("ping", id=2)["id"] == 2
+    assert session.received == []
 
 
-def test_the_sessions_of_the_two_http_transports_are_not_each_others(client: RawClient, session: SseTalk) -> None:
+def test_the_sessions_of_the_two_http_transports_are_not_each_others(client: RawClient, session: SseClient) -> None:
     peer = client.handshake()
     address = f"/message?sessionId={peer.session_id}"
     assert client.http.post(address, content=PING, headers=client.headers()).status_code == 404
@@ -127,16 +127,16 @@ def test_the_sessions_of_the_two_http_transports_are_not_each_others(client: Raw
     assert client.post(rpc("ping"), {SESSION: id, "MCP-Protocol-Version": "2025-11-25"}).status_code == 404
 
 
-def test_a_body_that_is_not_json_is_refused_at_once(session: SseTalk) -> None:
+def test_a_body_that_is_not_json_is_refused_at_once(session: SseClient) -> None:
     for raw in (b"{bad", b"", b"\xff\xfe", b"[" * 100 + b"]" * 100):
         response = session.post(raw)
         assert (response.status_code, error_of(response)["code"]) == (400, -32700)
     response = session.post(PING, Content_Type="text/plain")
     assert (response.status_code, error_of(response)["code"]) == (415, -32600)
-    assert session.ask("ping")["result"] == {}
+    assert session.response_to("ping")["result"] == {}
 
 
-def test_a_body_that_is_too_large_is_refused(session: SseTalk, settings: Any) -> None:
+def test_a_body_that_is_too_large_is_refused(session: SseClient, settings: Any) -> None:
     settings.MCPHUB_MAX_BODY_BYTES = 200
     assert session.post(b'"' + b"x" * 199 + b'"').status_code == 413
     assert session.post(PING.ljust(200)).status_code == 202
@@ -145,8 +145,8 @@ def test_a_body_that_is_too_large_is_refused(session: SseTalk, settings: Any) ->
 # --- Who may ----------------------------------------------------------------------------------------------------------
 
 
-def on_both(stream: SseTalk, headers: dict[str, str | None], prefix: str = "") -> list[httpx.Response]:
-    """The two addresses asked with these headers."""
+def on_both(stream: SseClient, headers: dict[str, str | None], prefix: str = "") -> list[httpx.Response]:
+    """The responses of both endpoints to a request with these headers."""
     client = stream.client
     fields = client.headers({"Accept": "text/event-stream", **headers})
     posted = client.http.post(prefix + stream.address, content=PING, headers=fields)
@@ -155,14 +155,14 @@ def on_both(stream: SseTalk, headers: dict[str, str | None], prefix: str = "") -
 
 @pytest.mark.shows("http-sse.authentication")
 @pytest.mark.parametrize("authorization", [None, "Bearer nonsense"])
-def test_both_addresses_need_a_key(stream: SseTalk, authorization: str | None) -> None:
+def test_both_addresses_need_a_key(stream: SseClient, authorization: str | None) -> None:
     for response in on_both(stream, {"Authorization": authorization}):
         assert response.status_code == 401
         assert response.headers["www-authenticate"].startswith('Bearer realm="mcphub"')
 
 
 @pytest.mark.shows("http-sse.origin")
-def test_both_addresses_check_the_origin(stream: SseTalk, settings: Any) -> None:
+def test_both_addresses_check_the_origin(stream: SseClient, settings: Any) -> None:
     settings.MCPHUB_ALLOWED_ORIGINS = [ALLOWED]
     for response in on_both(stream, {"Origin": "https://evil.net"}):
         assert (response.status_code, error_of(response)["message"]) == (403, "Origin not allowed.")
@@ -172,12 +172,12 @@ def test_both_addresses_check_the_origin(stream: SseTalk, settings: Any) -> None
         assert allowed.stream.response.headers["access-control-allow-origin"] == ALLOWED
 
 
-def test_both_addresses_check_the_host(stream: SseTalk) -> None:
+def test_both_addresses_check_the_host(stream: SseClient) -> None:
     assert [response.status_code for response in on_both(stream, {"Host": "evil.net"})] == [421, 421]
 
 
 @pytest.mark.parametrize("slug", ["rival", "nobody"])
-def test_both_addresses_know_only_the_keys_own_tenant(stream: SseTalk, other_tenant: Tenant, slug: str) -> None:
+def test_both_addresses_know_only_the_keys_own_tenant(stream: SseClient, other_tenant: Tenant, slug: str) -> None:
     for response in on_both(stream, {}, f"/t/{slug}"):
         assert (response.status_code, error_of(response)["message"]) == (404, "Not found.")
 
@@ -185,14 +185,14 @@ def test_both_addresses_know_only_the_keys_own_tenant(stream: SseTalk, other_ten
 @pytest.mark.parametrize(("path", "verb"), [("/sse", "GET"), ("/message", "POST")])
 def test_a_preflight_needs_no_key(client: RawClient, settings: Any, path: str, verb: str) -> None:
     settings.MCPHUB_ALLOWED_ORIGINS = [ALLOWED]
-    asked = {"Origin": ALLOWED, "Access-Control-Request-Headers": "authorization"}
-    response = client.http.options(path, headers=asked)
+    preflight_headers = {"Origin": ALLOWED, "Access-Control-Request-Headers": "authorization"}
+    response = client.http.options(path, headers=preflight_headers)
     assert (response.status_code, response.headers["access-control-allow-methods"]) == (204, f"{verb}, OPTIONS")
     assert response.headers["access-control-allow-headers"] == "authorization"
 
 
 def test_a_hub_that_stops_opens_no_streams_and_takes_no_messages(
-    stream: SseTalk, monkeypatch: pytest.MonkeyPatch
+    stream: SseClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (web,) = [web for loop, web in state._states.items() if loop.is_running()]
     monkeypatch.setattr(web, "draining", True)
@@ -204,7 +204,7 @@ def test_a_key_in_the_url_has_to_be_in_the_address_too(make_client: MakeClient, 
     Tenant.objects.filter(pk=tenant.pk).update(allow_query_key=True)
     with sse(make_client(None), f"/sse?api_key={key}") as stream:
         assert stream.address.endswith(f"&api_key={key}")
-        assert stream.speak("2024-11-05").ask("ping")["result"] == {}
+        assert stream.negotiate("2024-11-05").response_to("ping")["result"] == {}
 
 
 def test_a_key_in_the_url_is_refused_where_the_tenant_does_not_allow_it(make_client: MakeClient, key: str) -> None:
@@ -212,11 +212,11 @@ def test_a_key_in_the_url_is_refused_where_the_tenant_does_not_allow_it(make_cli
     assert client.http.get(f"/sse?api_key={key}", headers={"Accept": "text/event-stream"}).status_code == 401
 
 
-def test_a_key_in_a_header_is_not_in_the_address(stream: SseTalk) -> None:
+def test_a_key_in_a_header_is_not_in_the_address(stream: SseClient) -> None:
     assert stream.client.key not in stream.address
 
 
-def test_a_key_that_was_revoked_posts_no_more(session: SseTalk, eventually: Callable[..., Any]) -> None:
+def test_a_key_that_was_revoked_posts_no_more(session: SseClient, eventually: Callable[..., Any]) -> None:
     keys.revoke(ApiKey.objects.get(digest=digest_of(session.client.key)))
     eventually(lambda: session.post(PING).status_code == 401)
 
@@ -225,30 +225,30 @@ def test_a_key_that_was_revoked_posts_no_more(session: SseTalk, eventually: Call
 
 
 @pytest.mark.parametrize("rung", [True, False], ids=["doorbell", "no-doorbell"])
-def test_what_another_process_took_is_answered_on_the_stream(session: SseTalk, rung: bool) -> None:
+def test_messages_that_another_process_received_are_answered_on_the_stream(session: SseClient, rung: bool) -> None:
     id = session_of(session).pk
     sse_mailbox.put(id, PING)
     if rung:
         publish.notify(sse_mailbox.topic(id))
-    assert session.answer("p")["result"] == {}
+    assert session.response("p")["result"] == {}
     assert not SessionMessage.objects.exists()
 
 
-def test_a_post_to_another_process_reaches_the_stream(session: SseTalk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_post_to_another_process_reaches_the_stream(session: SseClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legacy_sse, "_inboxes", {})
     for id in range(3):
-        assert session.ask("ping", id=id)["id"] == id
+        assert session.response_to("ping", id=id)["id"] == id
     session.version = MODERN
-    assert session.ask("server/discover", id="m")["result"]["resultType"] == "complete"
+    assert session.response_to("server/discover", id="m")["result"]["resultType"] == "complete"
 
 
-def test_what_another_process_took_before_comes_before(session: SseTalk) -> None:
+def test_messages_that_another_process_received_are_handled_in_order(session: SseClient) -> None:
     id = session_of(session).pk
     for number in range(250):
         sse_mailbox.put(id, b'{"jsonrpc":"1.0","id":%d,"method":"ping"}' % number)
     session.request("ping", id="last")
-    session.answer("last")
-    assert [message["id"] for message in session.heard] == list(range(250))
+    session.response("last")
+    assert [message["id"] for message in session.received] == list(range(250))
 
 
 def test_idle_streams_look_for_their_messages_together(
@@ -267,7 +267,7 @@ def test_idle_streams_look_for_their_messages_together(
         return take(session_id)
 
     with sse(client) as one, sse(client) as two, sse(client) as three:
-        two.speak("2024-11-05")
+        two.negotiate("2024-11-05")
         streams = {session_of(stream).pk for stream in (one, two, three)}
         monkeypatch.setattr(sse_mailbox, "take", took)
         monkeypatch.setattr(sse_mailbox, "waiting", noted)
@@ -278,7 +278,7 @@ def test_idle_streams_look_for_their_messages_together(
         assert all(set(ids) == streams for ids in polls)
         assert not taken
         sse_mailbox.put(session_of(two).pk, PING)
-        assert two.answer("p")["result"] == {}
+        assert two.response("p")["result"] == {}
         assert set(taken) == {session_of(two).pk}
 
 
@@ -293,13 +293,13 @@ def test_the_streams_for_which_messages_wait_are_found_however_many_there_are(
     assert sse_mailbox.waiting(ids) == {ids[0], ids[4]}
 
 
-def test_messages_on_their_way_are_sealed(session: SseTalk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_on_their_way_are_sealed(session: SseClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse_mailbox, "take", lambda session_id: [])
     sse_mailbox.put(session_of(session).pk, PING)
     assert b"ping" not in bytes(SessionMessage.objects.get().sealed)
 
 
-def test_a_stream_outlives_a_store_that_is_away(session: SseTalk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_outlives_a_store_that_is_away(session: SseClient, monkeypatch: pytest.MonkeyPatch) -> None:
     failures = iter([OperationalError("away"), OperationalError("still away")])
     take = sse_mailbox.take
 
@@ -310,10 +310,10 @@ def test_a_stream_outlives_a_store_that_is_away(session: SseTalk, monkeypatch: p
 
     monkeypatch.setattr(sse_mailbox, "take", sometimes)
     sse_mailbox.put(session_of(session).pk, PING)
-    assert session.answer("p")["result"] == {}
+    assert session.response("p")["result"] == {}
 
 
-def test_what_nobody_took_is_dropped_with_the_stream(
+def test_unhandled_messages_are_dropped_with_the_stream(
     client: RawClient, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
 ) -> None:
     with sse(client) as stream:

@@ -1,4 +1,4 @@
-"""Limits: what is used up is refused with the limit's name, and with when to try again."""
+"""Limits: requests beyond a limit are rejected with its name and a retry delay."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.conftest import reset_process_state
 from tests.wire import channels
-from tests.wire.channels import SocketTalk, Talk
+from tests.wire.channels import ChannelClient, WebSocketClient
 from tests.wire.client import EACH_VERSION, MODERN, Peer, RawClient, error_of, message_of, rpc, text_of
 from tools_app.access import keys, sessions
 from tools_app.calls import limits as call_limits
@@ -32,8 +32,8 @@ def limit(scope: str, **limits: int | None) -> None:
     reset_process_state()
 
 
-def denials(eventually: Callable[..., Any], most: int = 1) -> list[Call]:
-    return eventually(lambda: list(Call.objects.filter(outcome="denied").order_by("started_at")[:most]))
+def denials(eventually: Callable[..., Any], count: int = 1) -> list[Call]:
+    return eventually(lambda: list(Call.objects.filter(outcome="denied").order_by("started_at")[:count]))
 
 
 # --- Rates ----------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def denials(eventually: Callable[..., Any], most: int = 1) -> list[Call]:
 @pytest.mark.shows("tools.rate-limit")
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("scope", LIMITED)
-def test_a_call_over_the_limit_is_told_which_and_when_to_retry(
+def test_a_call_over_the_limit_is_rejected_with_its_name_and_a_retry_delay(
     client: RawClient, offer: Callable[..., object], scope: str, window: str
 ) -> None:
     offer("echo")
@@ -79,9 +79,9 @@ def test_requests_of_every_kind_count_and_are_refused_in_the_same_way(
     for response in (peer.request("ping"), peer.notify("notifications/cancelled"), peer.delete()):
         assert response.status_code == 429
         error = response.json()["error"]
-        assert error["message"] == never(f"requests per {window}", scope)
+        assert error["message"] == message_without_retry(f"requests per {window}", scope)
         assert error["data"] == {"scope": scope, "what": "requests", "limit": 0, "windowSeconds": WINDOWS[window]}
-        assert_never(response)
+        assert_no_retry(response)
     with peer.listening() as stream:
         assert stream.response.status_code == 429
 
@@ -101,33 +101,33 @@ def test_each_message_of_a_batch_counts(client: RawClient) -> None:
     refused = client.post([*pings, rpc("ping", id=4)], peer.headers())
     assert refused.status_code == 429
     assert error_of(refused)["data"]["limit"] == 3
-    # The request itself counts, what it brought does not: nothing of it was done.
+    # The HTTP request counts, its messages do not: none of them was handled.
     assert client.post(pings[:2], peer.headers()).status_code == 200
     assert peer.request("ping").status_code == 429
 
 
 @pytest.mark.parametrize("scope", LIMITED)
-def test_a_limit_of_zero_lets_no_call_through_but_all_else_and_says_that_waiting_does_not_help(
+def test_a_limit_of_zero_rejects_calls_without_a_retry_delay_and_nothing_else(
     peer: Peer, offer: Callable[..., object], scope: str
 ) -> None:
     offer("echo")
     limit(scope, calls_per_minute=0)
     refused = peer.call("echo", {"message": "x"})
-    assert_never(refused)
-    assert error_of(refused)["message"] == never("calls per minute", scope)
+    assert_no_retry(refused)
+    assert error_of(refused)["message"] == message_without_retry("calls per minute", scope)
     assert peer.request("tools/list").status_code == 200
 
 
 @pytest.mark.parametrize("scope", ["tool", "tenant"])
-def test_nobody_waits_for_a_place_where_there_is_none(
+def test_a_concurrency_limit_of_zero_rejects_calls_at_once(
     client: RawClient, offer: Callable[..., object], monkeypatch: pytest.MonkeyPatch, scope: str
 ) -> None:
     monkeypatch.setattr(call_limits, "CONCURRENCY_WAIT_SECONDS", 1000.0)
     offer("echo")
     limit(scope, calls_in_flight=0)
     refused = client.peer(MODERN).call("echo", {"message": "x"})
-    assert_never(refused)
-    assert error_of(refused)["message"] == never("calls at once", scope)
+    assert_no_retry(refused)
+    assert error_of(refused)["message"] == message_without_retry("calls at once", scope)
 
 
 def test_a_limit_of_zero_streams_or_sessions_says_so(client: RawClient) -> None:
@@ -135,26 +135,28 @@ def test_a_limit_of_zero_streams_or_sessions_says_so(client: RawClient) -> None:
     limit("tenant", open_streams=0, most_sessions=0)
     with peer.listening() as stream:
         stream.response.read()
-        assert_never(stream.response)
-        assert stream.response.json()["error"]["message"] == never("streams at once", "tenant")
+        assert_no_retry(stream.response)
+        assert stream.response.json()["error"]["message"] == message_without_retry("streams at once", "tenant")
     refused = client.initialize()
-    assert_never(refused)
-    assert error_of(refused)["message"] == never("open sessions", "tenant")
+    assert_no_retry(refused)
+    assert error_of(refused)["message"] == message_without_retry("open sessions", "tenant")
 
 
-def never(limited: str, scope: str) -> str:
+def message_without_retry(limited: str, scope: str) -> str:
     admin = "An admin of the tenant can change the limit."
     return f"The limit of {limited} for this {scope} is 0: none are allowed. {admin}"
 
 
-def assert_never(response: Any) -> None:
+def assert_no_retry(response: Any) -> None:
     error = response.json()["error"]
     assert (response.status_code, error["code"], error["data"]["limit"]) == (429, -32004, 0)
     assert "retry-after" not in response.headers
     assert "retryAfterSeconds" not in error["data"]
 
 
-def test_what_one_limit_refuses_counts_against_no_other(client: RawClient, offer: Callable[..., object]) -> None:
+def test_a_call_that_one_limit_rejects_does_not_count_for_others(
+    client: RawClient, offer: Callable[..., object]
+) -> None:
     offer("echo", "echo_ip")
     limit("tenant", calls_per_day=2)
     Tool.objects.filter(name="echo").update(calls_per_day=0)
@@ -182,39 +184,39 @@ def test_a_request_over_the_limit_is_recorded_as_denied(
     client.modern("tools/list")
     (call,) = denials(eventually)
     assert (call.http_status, call.tenant, call.api_key) == (429, tenant, ApiKey.objects.get())
-    assert call.cause == never("requests per day", "key")
+    assert call.cause == message_without_retry("requests per day", "key")
 
 
-def test_anybody_at_a_public_tenant_takes_from_the_tenants_limits(
+def test_callers_without_a_key_count_for_the_tenants_limits(
     make_client: Callable[..., RawClient], tenant: Tenant
 ) -> None:
     limit("tenant", is_public=True, requests_per_day=1)
-    anybody = make_client(None, f"/t/{tenant.slug}/mcp")
-    assert [anybody.modern("tools/list").status_code for _ in range(2)] == [200, 429]
+    anonymous_client = make_client(None, f"/t/{tenant.slug}/mcp")
+    assert [anonymous_client.modern("tools/list").status_code for _ in range(2)] == [200, 429]
 
 
 # --- Channels -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def sockets(client: RawClient) -> Iterator[Callable[[], SocketTalk]]:
+def sockets(client: RawClient) -> Iterator[Callable[[], WebSocketClient]]:
     """Opens WebSockets with the key of `client`."""
     with ExitStack() as stack:
         yield lambda: stack.enter_context(channels.socket(client))
 
 
-def asked(talk: Talk, id: int) -> dict[str, Any]:
-    talk.version = MODERN
-    return talk.ask("tools/list", id=id)
+def ping_response(client: ChannelClient, id: int) -> dict[str, Any]:
+    client.version = MODERN
+    return client.response_to("tools/list", id=id)
 
 
 def test_each_message_of_a_websocket_counts_and_is_refused_under_its_id(
-    sockets: Callable[[], SocketTalk], eventually: Callable[..., Any]
+    sockets: Callable[[], WebSocketClient], eventually: Callable[..., Any]
 ) -> None:
     limit("key", requests_per_day=2)
     socket = sockets()
-    assert ["result" in asked(socket, id) for id in (1, 2)] == [True, True]
-    refused = asked(socket, 3)
+    assert ["result" in ping_response(socket, id) for id in (1, 2)] == [True, True]
+    refused = ping_response(socket, 3)
     assert refused["id"] == 3
     assert refused["error"]["code"] == -32004
     assert 0 < refused["error"]["data"]["retryAfterSeconds"] <= WINDOWS["day"]
@@ -222,21 +224,21 @@ def test_each_message_of_a_websocket_counts_and_is_refused_under_its_id(
     assert (call.http_status, call.rpc_error) == (429, -32004)
 
 
-def test_on_a_channel_what_wants_no_answer_gets_none(sockets: Callable[[], SocketTalk]) -> None:
+def test_a_notification_over_the_limit_gets_no_response_on_a_channel(sockets: Callable[[], WebSocketClient]) -> None:
     limit("key", requests_per_day=1)
     socket = sockets()
-    assert "result" in asked(socket, 1)
+    assert "result" in ping_response(socket, 1)
     socket.cancel(1)
-    assert "error" in asked(socket, 2)
-    assert socket.heard == []
+    assert "error" in ping_response(socket, 2)
+    assert socket.received == []
 
 
 def test_each_message_of_a_batch_on_a_channel_counts_and_is_refused_under_its_id(
-    sockets: Callable[[], SocketTalk],
+    sockets: Callable[[], WebSocketClient],
 ) -> None:
     socket = sockets()
-    # All that it said before is answered by now.
-    assert "result" in socket.speak("2025-03-26").ask("ping")
+    # All earlier messages are answered by now.
+    assert "result" in socket.negotiate("2025-03-26").response_to("ping")
     limit("key", requests_per_day=2)
     socket.send([rpc("ping", id=number) for number in (1, 2, 3)])
     refused = json.loads(socket.socket.recv(WAIT_SECONDS))
@@ -247,9 +249,9 @@ def test_each_message_of_a_batch_on_a_channel_counts_and_is_refused_under_its_id
 
 def test_each_message_to_an_http_sse_stream_counts_once(client: RawClient) -> None:
     limit("key", requests_per_day=3)
-    with channels.sse(client) as talk:
-        assert ["result" in asked(talk, id) for id in (1, 2)] == [True, True]
-        refused = talk.post(json.dumps(rpc("ping")).encode())
+    with channels.sse(client) as stream:
+        assert ["result" in ping_response(stream, id) for id in (1, 2)] == [True, True]
+        refused = stream.post(json.dumps(rpc("ping")).encode())
         assert refused.status_code == 429
         assert error_of(refused)["data"]["limit"] == 3
 
@@ -259,16 +261,16 @@ def test_each_message_to_an_http_sse_stream_counts_once(client: RawClient) -> No
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """What calls of "waits" wait for."""
+    """The event that calls of "waits" wait for."""
     event = threading.Event()
     yield event
     event.set()
 
 
 @pytest.fixture
-def waits(registries: None, offer: Callable[..., object], gate: threading.Event) -> list[str]:
-    """Offer "waits", "waits_in_worker" and "quick"; who began to wait."""
-    begun: list[str] = []
+def waiting_calls(registries: None, offer: Callable[..., object], gate: threading.Event) -> list[str]:
+    """Offer "waits", "waits_in_worker" and "quick", and return the names of the calls that started."""
+    started: list[str] = []
 
     async def until_open() -> None:
         while not gate.is_set():  # noqa: ASYNC110 - a test opens it from another thread
@@ -276,13 +278,13 @@ def waits(registries: None, offer: Callable[..., object], gate: threading.Event)
 
     @tool
     async def waits(name: str) -> str:
-        begun.append(name)
+        started.append(name)
         await until_open()
         return name
 
     @tool(background=True)
     async def waits_in_worker(name: str) -> str:
-        begun.append(name)
+        started.append(name)
         await until_open()
         return name
 
@@ -291,7 +293,7 @@ def waits(registries: None, offer: Callable[..., object], gate: threading.Event)
         return "done"
 
     offer("waits", "waits_in_worker", "quick")
-    return begun
+    return started
 
 
 @pytest.fixture
@@ -308,7 +310,7 @@ def calling(pool: ThreadPoolExecutor, client: RawClient, name: str, tool_name: s
 @pytest.mark.parametrize("scope", ["tool", "tenant"])
 def test_a_call_that_finds_no_place_for_a_while_is_refused(
     client: RawClient,
-    waits: list[str],
+    waiting_calls: list[str],
     pool: ThreadPoolExecutor,
     gate: threading.Event,
     monkeypatch: pytest.MonkeyPatch,
@@ -319,7 +321,7 @@ def test_a_call_that_finds_no_place_for_a_while_is_refused(
     monkeypatch.setattr(call_limits, "CONCURRENCY_WAIT_SECONDS", 0.2)
     limit(scope, calls_in_flight=2)
     running = [calling(pool, client, name, tool_name) for name in "ab"]
-    eventually(lambda: len(waits) == 2)
+    eventually(lambda: len(waiting_calls) == 2)
     refused = calling(pool, client, "c", tool_name).result(WAIT_SECONDS)
     assert refused.status_code == 429
     assert refused.headers["retry-after"] == "1"
@@ -331,14 +333,14 @@ def test_a_call_that_finds_no_place_for_a_while_is_refused(
     assert (call.http_status, call.tool_name) == (429, tool_name)
     gate.set()
     assert [response.result(WAIT_SECONDS).status_code for response in running] == [200, 200]
-    assert sorted(waits) == ["a", "b"]
+    assert sorted(waiting_calls) == ["a", "b"]
     # Their places are free again.
     assert eventually(lambda: calling(pool, client, "d", tool_name).result(WAIT_SECONDS).status_code == 200)
 
 
 def test_a_call_that_finds_no_place_waits_for_its_turn(
     client: RawClient,
-    waits: list[str],
+    waiting_calls: list[str],
     pool: ThreadPoolExecutor,
     gate: threading.Event,
     monkeypatch: pytest.MonkeyPatch,
@@ -347,7 +349,7 @@ def test_a_call_that_finds_no_place_waits_for_its_turn(
     monkeypatch.setattr(call_limits, "CONCURRENCY_WAIT_SECONDS", WAIT_SECONDS)
     limit("tenant", calls_in_flight=1)
     first = calling(pool, client, "first")
-    eventually(lambda: waits == ["first"])
+    eventually(lambda: waiting_calls == ["first"])
     others = [calling(pool, client, name) for name in "abc"]
     gate.set()
     assert [text_of(call.result(WAIT_SECONDS)) for call in (first, *others)] == ["first", "a", "b", "c"]
@@ -355,7 +357,7 @@ def test_a_call_that_finds_no_place_waits_for_its_turn(
 
 def test_a_call_that_was_cancelled_gives_its_place_back(
     client: RawClient,
-    waits: list[str],
+    waiting_calls: list[str],
     pool: ThreadPoolExecutor,
     monkeypatch: pytest.MonkeyPatch,
     eventually: Callable[..., Any],
@@ -364,19 +366,19 @@ def test_a_call_that_was_cancelled_gives_its_place_back(
     peer = client.handshake()
     limit("tool", calls_in_flight=1)
     running = pool.submit(peer.call, "waits", {"name": "a"}, id=7)
-    eventually(lambda: waits == ["a"])
+    eventually(lambda: waiting_calls == ["a"])
     assert peer.call("waits", {"name": "b"}, id=8).status_code == 429
     peer.notify("notifications/cancelled", {"requestId": 7})
     running.result(WAIT_SECONDS)
     other = pool.submit(peer.call, "waits", {"name": "c"}, id=9)
-    eventually(lambda: waits == ["a", "c"])
+    eventually(lambda: waiting_calls == ["a", "c"])
     peer.notify("notifications/cancelled", {"requestId": 9})
     other.result(WAIT_SECONDS)
 
 
-def test_what_has_no_limit_goes_past_those_who_wait(
+def test_calls_without_a_limit_pass_those_that_wait(
     client: RawClient,
-    waits: list[str],
+    waiting_calls: list[str],
     gate: threading.Event,
     pool: ThreadPoolExecutor,
     monkeypatch: pytest.MonkeyPatch,
@@ -386,7 +388,7 @@ def test_what_has_no_limit_goes_past_those_who_wait(
     Tool.objects.filter(name="waits").update(calls_in_flight=1)
     limit("tenant", is_active=True)
     calling(pool, client, "a")
-    eventually(lambda: waits == ["a"])
+    eventually(lambda: waiting_calls == ["a"])
     calling(pool, client, "b")
     assert client.modern("tools/call", {"name": "quick"}).status_code == 200
     gate.set()
@@ -436,21 +438,21 @@ def test_streams_of_http_sse_count(client: RawClient, tenant: Tenant) -> None:
 
 
 def test_a_websocket_over_the_limit_is_closed_with_a_code_that_says_so(
-    sockets: Callable[[], SocketTalk], eventually: Callable[..., Any]
+    sockets: Callable[[], WebSocketClient], eventually: Callable[..., Any]
 ) -> None:
     limit("key", open_streams=1)
     first = sockets()
-    assert "result" in asked(first, 1)
+    assert "result" in ping_response(first, 1)
     second = sockets()
     assert (second.read_to_end(), second.close_code) == ([], 4429)
-    assert "result" in asked(first, 2)
+    assert "result" in ping_response(first, 2)
     (call,) = denials(eventually)
     assert (call.http_status, call.method) == (429, "WebSocket")
     first.socket.close()
 
     def is_open() -> bool:
         try:
-            return "result" in asked(sockets(), 1)
+            return "result" in ping_response(sockets(), 1)
         except ConnectionClosed:
             return False
 
@@ -465,7 +467,7 @@ def test_a_neighbour_has_streams_of_its_own(
         assert [first.response.status_code, second.response.status_code] == [200, 200]
 
 
-def test_a_session_over_the_limit_is_told_how_sessions_end(
+def test_a_session_over_the_limit_is_rejected_with_how_sessions_end(
     client: RawClient, tenant: Tenant, make_client: Callable[..., RawClient], other_key: str
 ) -> None:
     limit("tenant", most_sessions=2)
@@ -483,7 +485,7 @@ def test_a_session_over_the_limit_is_told_how_sessions_end(
     assert client.initialize().status_code == 200
 
 
-def test_a_hub_has_a_limit_of_sessions_for_those_who_have_none(
+def test_tenants_without_a_limit_of_sessions_have_that_of_the_hub(
     client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "DEFAULT_MAX_SESSIONS", 1)
@@ -550,7 +552,7 @@ def test_arguments_of_a_prompt_are_measured_too(
 
 @pytest.fixture
 def large(registries: None, offer: Callable[..., object]) -> None:
-    """Offer tools that give as many bytes as they are asked for, in every way of running."""
+    """Offer tools of each kind that return a given number of bytes."""
 
     @tool
     async def here(size: int) -> str:

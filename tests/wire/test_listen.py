@@ -17,13 +17,13 @@ META = {"io.modelcontextprotocol/subscriptionId": "sub-1"}
 CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {"_meta": META}}
 
 
-def listening(client: RawClient, wanted: object) -> AbstractContextManager[Stream]:
-    return client.peer(MODERN).stream("subscriptions/listen", {"notifications": wanted}, id="sub-1")
+def listening(client: RawClient, filters: object) -> AbstractContextManager[Stream]:
+    return client.peer(MODERN).stream("subscriptions/listen", {"notifications": filters}, id="sub-1")
 
 
 @pytest.mark.shows("base.notification-without-id", "meta.subscription-id", "subscriptions.acknowledged")
 @pytest.mark.parametrize(
-    ("wanted", "agreed"),
+    ("filters", "agreed"),
     [
         ({"toolsListChanged": True}, {"toolsListChanged": True}),
         (
@@ -36,9 +36,9 @@ def listening(client: RawClient, wanted: object) -> AbstractContextManager[Strea
     ],
 )
 def test_the_acknowledgement_comes_first_and_says_what_was_agreed(
-    client: RawClient, wanted: object, agreed: object
+    client: RawClient, filters: object, agreed: object
 ) -> None:
-    with listening(client, wanted) as stream:
+    with listening(client, filters) as stream:
         assert stream.response.status_code == 200
         assert stream.response.headers["content-type"] == "text/event-stream"
         assert stream.next() == {
@@ -49,7 +49,7 @@ def test_the_acknowledgement_comes_first_and_says_what_was_agreed(
 
 
 @pytest.mark.shows("meta.subscription-id", "tools.list-changed")
-def test_each_change_of_the_catalog_is_told_under_the_subscription(
+def test_each_change_of_the_catalog_is_notified_with_the_subscription_id(
     client: RawClient, offer: Callable[..., Any]
 ) -> None:
     (tool,) = offer("echo")
@@ -64,7 +64,7 @@ def test_each_change_of_the_catalog_is_told_under_the_subscription(
             assert stream.next() == CHANGED
 
 
-def test_changes_of_another_tenant_are_not_told(
+def test_changes_of_another_tenant_are_not_notified(
     client: RawClient, offer: Callable[..., Any], other_tenant: Tenant
 ) -> None:
     with listening(client, {"toolsListChanged": True}) as stream:
@@ -82,14 +82,14 @@ def test_a_stream_ends_soon_after_its_key_was_revoked(client: RawClient) -> None
     with listening(client, {"toolsListChanged": True}) as stream:
         stream.next()
         revoke(client)
-        told, result = stream.read_to_end()
-    assert (told["method"], told["params"]["requestId"]) == ("notifications/cancelled", "sub-1")
+        notification, result = stream.read_to_end()
+    assert (notification["method"], notification["params"]["requestId"]) == ("notifications/cancelled", "sub-1")
     assert result["result"]["resultType"] == "complete"
 
 
-@pytest.mark.parametrize("wanted", [None, [], "tools", {"toolsListChanged": 1}])
-def test_a_filter_that_is_none_is_refused(client: RawClient, wanted: object) -> None:
-    response = client.modern("subscriptions/listen", {"notifications": wanted})
+@pytest.mark.parametrize("filters", [None, [], "tools", {"toolsListChanged": 1}])
+def test_an_invalid_filter_is_rejected(client: RawClient, filters: object) -> None:
+    response = client.modern("subscriptions/listen", {"notifications": filters})
     assert response.status_code == 400
     assert error_of(response)["code"] == -32602
 
@@ -103,10 +103,10 @@ def test_a_session_has_no_such_method(client: RawClient) -> None:
     assert error_of(client.handshake().request("subscriptions/listen", {"notifications": {}}))["code"] == -32601
 
 
-def test_a_change_is_told_within_two_polls_even_if_nobody_is_notified(
+def test_a_change_is_noticed_within_two_polls_without_a_notification(
     client: RawClient, offer: Callable[..., Any], tenant: Tenant
 ) -> None:
-    """Rows changed beside the hub: no signal, so no notification."""
+    """The rows are changed without signals, so that no notification is sent."""
     (tool,) = offer("echo")
     with listening(client, {"toolsListChanged": True}) as stream:
         stream.next()

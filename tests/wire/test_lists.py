@@ -1,4 +1,4 @@
-"""What the four lists have in common: pages (pagination), order and scope, and who hears that one changed."""
+"""The four lists: pagination, order, scope, and notifications of their changes."""
 
 import base64
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ WISHES = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListCh
 
 @pytest.fixture
 def full(registries: None, offer: Callable[..., object], tenant: Tenant) -> dict[str, list[str]]:
-    """Five entries in each list: what each should show, in its order."""
+    """Five entries in each list, in the expected order."""
     names = [f"entry{number}" for number in range(5)]
     for name in reversed(names):
         add_tool(offer, name)
@@ -198,16 +198,16 @@ def test_what_is_declared_is_answered(client: RawClient, full: dict[str, list[st
     peer = client.peer(version)
     assert all(entries(method, page(peer, method)) for method in METHODS)
     ref = {"type": "ref/prompt", "name": "never"}
-    asked = peer.request("completion/complete", {"ref": ref, "argument": {"name": "a", "value": ""}})
-    assert error_of(asked)["code"] == -32602
+    completion = peer.request("completion/complete", {"ref": ref, "argument": {"name": "a", "value": ""}})
+    assert error_of(completion)["code"] == -32602
 
 
 # --- Changes of one list ----------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def hearing(peer: Peer, wishes: dict[str, bool] = WISHES) -> Iterator[Stream]:
-    """A stream that tells of changed lists, in the way of its peer's era."""
+def listening_stream(peer: Peer, wishes: dict[str, bool] = WISHES) -> Iterator[Stream]:
+    """A stream of changes of the lists, in the peer's era."""
     if not peer.is_modern:
         with peer.listening() as stream:
             yield stream
@@ -218,18 +218,20 @@ def hearing(peer: Peer, wishes: dict[str, bool] = WISHES) -> Iterator[Stream]:
 
 
 @pytest.mark.shows("prompts.list-changed", "resources.list-changed", "tools.list-changed")
-def test_a_change_of_one_list_tells_of_that_list_only(
+def test_a_change_of_one_list_is_notified_for_that_list_only(
     peer: Peer, registries: None, offer: Callable[..., object], tenant: Tenant
 ) -> None:
     own = {"_meta": {"io.modelcontextprotocol/subscriptionId": "sub-1"}}
     more = {"params": own} if peer.is_modern else {}
-    with hearing(peer) as stream:
+    with listening_stream(peer) as stream:
         for listed, change in (
             ("resources", lambda: add_resource(tenant, "docs://a")),
             ("prompts", lambda: add_prompt(tenant, "a")),
             ("tools", lambda: add_tool(offer, "a")),
             ("resources", lambda: add_resource(tenant, "docs://{page}")),
             ("prompts", lambda: authoring.set_enabled(Prompt.objects.get(), enabled=False)),
+            ("tools", lambda: authoring.set_enabled(Tool.objects.get(), enabled=False)),
+            ("tools", lambda: authoring.set_enabled(Tool.objects.get(), enabled=True)),
             ("tools", lambda: authoring.delete(Tool.objects.get())),
             ("prompts", lambda: authoring.set_enabled(Prompt.objects.get(), enabled=True)),
             ("resources", lambda: authoring.delete(Resource.objects.get(uri="docs://a"))),
@@ -244,11 +246,11 @@ def rename(prompt: Prompt) -> None:
     authoring.save_prompt(prompt)
 
 
-def test_what_no_list_shows_changes_no_list(
+def test_changes_that_no_list_shows_are_not_notified(
     peer: Peer, registries: None, offer: Callable[..., object], tenant: Tenant
 ) -> None:
     row, prompt = add_resource(tenant, "docs://a"), add_prompt(tenant, "a")
-    with hearing(peer) as stream:
+    with listening_stream(peer) as stream:
         row.text = "another"
         authoring.save_resource(row)
         prompt.messages = [{"role": "user", "text": "another"}]
@@ -258,10 +260,10 @@ def test_what_no_list_shows_changes_no_list(
         assert stream.next()["method"] == CHANGED.format("tools")
 
 
-def test_another_tenants_changes_are_not_told(
+def test_another_tenants_changes_are_not_notified(
     peer: Peer, registries: None, offer: Callable[..., object], other_tenant: Tenant
 ) -> None:
-    with hearing(peer) as stream:
+    with listening_stream(peer) as stream:
         add_resource(other_tenant, "docs://a")
         add_prompt(other_tenant, "a")
         add_tool(offer, "a")
@@ -270,7 +272,7 @@ def test_another_tenants_changes_are_not_told(
 
 @pytest.mark.shows("subscriptions.requested")
 @pytest.mark.parametrize(("one", "next_one"), [("tools", "prompts"), ("prompts", "resources"), ("resources", "tools")])
-def test_a_listen_tells_of_the_lists_that_it_named_alone(
+def test_a_subscription_notifies_only_about_its_lists(
     client: RawClient, registries: None, offer: Callable[..., object], tenant: Tenant, one: str, next_one: str
 ) -> None:
     changes = {
@@ -278,7 +280,7 @@ def test_a_listen_tells_of_the_lists_that_it_named_alone(
         "prompts": lambda: add_prompt(tenant, "a"),
         "resources": lambda: add_resource(tenant, "docs://a"),
     }
-    with hearing(client.peer(MODERN), {f"{next_one}ListChanged": True}) as stream:
+    with listening_stream(client.peer(MODERN), {f"{next_one}ListChanged": True}) as stream:
         changes[one]()
         changes[next_one]()
         assert stream.next()["method"] == CHANGED.format(next_one)

@@ -1,4 +1,4 @@
-"""What tools log, as their clients hear it (logging)."""
+"""Log messages of tools that clients receive (logging)."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ BACKGROUND = pytest.mark.parametrize("background", [False, True])
 
 @pytest.fixture
 def talk(registries: None, offer: Callable[..., object]) -> None:
-    """A tool that says one thing at each level."""
+    """A tool that logs one message at each level."""
 
     @tool
     async def talk(context: ToolContext) -> str:
@@ -32,8 +32,8 @@ def talk(registries: None, offer: Callable[..., object]) -> None:
 
 
 @pytest.fixture
-def says(registries: None, offer: Callable[..., object]) -> Callable[..., None]:
-    """Offer a tool `say` that logs `data`: `says(data, level="info", background=False)`."""
+def offer_say(registries: None, offer: Callable[..., object]) -> Callable[..., None]:
+    """Offer a tool `say` that logs `data`: `offer_say(data, level="info", background=False)`."""
 
     def make(data: Any, level: str = "info", times: int = 1, *, background: bool = False) -> None:
         @tool(background=background)
@@ -51,8 +51,8 @@ def set_level(peer: Peer, level: object) -> Any:
     return peer.request("logging/setLevel", {"level": level})
 
 
-def wanting(peer: Peer, level: str | None, name: str = "talk", method: str = "tools/call") -> dict[str, Any]:
-    """The parameters of a call whose client wants messages from `level` on, in the way of its era."""
+def params_with_level(peer: Peer, level: str | None, name: str = "talk", method: str = "tools/call") -> dict[str, Any]:
+    """The parameters of a call whose client requests messages from `level` on, as its era does."""
     if peer.is_modern:
         return {**call_params(name), "_meta": {META + "logLevel": level} if level else {}}
     if level:
@@ -61,45 +61,45 @@ def wanting(peer: Peer, level: str | None, name: str = "talk", method: str = "to
 
 
 def log_messages(peer: Peer, level: str | None, name: str = "talk") -> list[dict[str, Any]]:
-    """What the client hears of a call, without its result."""
-    with peer.stream("tools/call", wanting(peer, level, name)) as stream:
+    """The log messages of a call."""
+    with peer.stream("tools/call", params_with_level(peer, level, name)) as stream:
         if stream.response.headers["content-type"] == "application/json":
             stream.response.read()
             return []
-        *said, last = stream.read_to_end()
-    assert last["result"]["content"][0]["text"] == "done"
-    assert {message["method"] for message in said} <= {MESSAGE}
-    return [message["params"] for message in said]
+        *notifications, response = stream.read_to_end()
+    assert response["result"]["content"][0]["text"] == "done"
+    assert {message["method"] for message in notifications} <= {MESSAGE}
+    return [message["params"] for message in notifications]
 
 
-def levels(said: list[dict[str, Any]]) -> list[str]:
-    return [message["level"] for message in said]
+def levels(messages: list[dict[str, Any]]) -> list[str]:
+    return [message["level"] for message in messages]
 
 
 @pytest.mark.parametrize("level", LOG_LEVELS)
-def test_a_client_hears_what_is_as_severe_as_it_wants(client: RawClient, talk: None, level: str) -> None:
+def test_a_client_receives_messages_from_its_level_on(client: RawClient, talk: None, level: str) -> None:
     expected = list(LOG_LEVELS[LOG_LEVELS.index(level) :])
     assert levels(log_messages(client.peer(MODERN), level)) == expected
     assert levels(log_messages(client.handshake(), level)) == expected
 
 
 @pytest.mark.shows("logging.context")
-def test_a_message_says_who_says_what_and_how_severe_it_is(peer: Peer, talk: None) -> None:
+def test_a_message_has_its_logger_its_data_and_its_level(peer: Peer, talk: None) -> None:
     assert log_messages(peer, "emergency") == [{"level": "emergency", "logger": "lips", "data": "It is emergency."}]
 
 
 @pytest.mark.shows("logging.context")
 @BACKGROUND
 def test_a_message_without_a_logger_comes_from_its_tool(
-    client: RawClient, says: Callable[..., None], background: bool
+    client: RawClient, offer_say: Callable[..., None], background: bool
 ) -> None:
-    says({"shelf": 5}, background=background)
+    offer_say({"shelf": 5}, background=background)
     assert log_messages(client.handshake(), "debug", "say") == [
         {"level": "info", "logger": "say", "data": {"shelf": 5}}
     ]
 
 
-def test_without_a_word_the_modern_era_is_silent_and_a_session_hears_info(peer: Peer, talk: None) -> None:
+def test_without_a_level_the_modern_era_gets_no_messages_and_a_session_gets_info(peer: Peer, talk: None) -> None:
     expected = [] if peer.is_modern else list(LOG_LEVELS[1:])
     assert levels(log_messages(peer, None)) == expected
     assert CallEvent.objects.filter(kind="log").count() == len(LOG_LEVELS)
@@ -112,15 +112,15 @@ def test_the_level_of_one_request_is_not_that_of_the_next(client: RawClient, tal
 
 
 def test_the_level_is_a_sessions_own(client: RawClient, talk: None) -> None:
-    quiet, other = client.handshake(), client.handshake()
-    assert levels(log_messages(quiet, "emergency")) == ["emergency"]
+    session_with_level, other = client.handshake(), client.handshake()
+    assert levels(log_messages(session_with_level, "emergency")) == ["emergency"]
     assert levels(log_messages(other, None)) == list(LOG_LEVELS[1:])
-    assert levels(log_messages(quiet, None)) == ["emergency"]
-    assert levels(log_messages(quiet, "debug")) == list(LOG_LEVELS)
+    assert levels(log_messages(session_with_level, None)) == ["emergency"]
+    assert levels(log_messages(session_with_level, "debug")) == list(LOG_LEVELS)
 
 
 @pytest.mark.shows("logging.errors")
-def test_a_level_that_is_none_is_refused_and_the_old_one_stays(session: Peer, talk: None) -> None:
+def test_an_invalid_level_is_rejected_and_the_old_one_stays(session: Peer, talk: None) -> None:
     set_level(session, "critical")
     for level in ("loud", "INFO", "", None, 3, ["info"], {"level": "info"}):
         response = set_level(session, level)
@@ -130,7 +130,7 @@ def test_a_level_that_is_none_is_refused_and_the_old_one_stays(session: Peer, ta
 
 @pytest.mark.shows("logging.bad-level")
 @pytest.mark.parametrize("level", ["loud", "INFO", "", 3, ["info"], {"level": "info"}])
-def test_a_request_with_a_level_that_is_none_is_refused(client: RawClient, talk: None, level: object) -> None:
+def test_a_request_with_an_invalid_level_is_rejected(client: RawClient, talk: None, level: object) -> None:
     response = client.modern("tools/call", {**call_params("talk"), "_meta": {META + "logLevel": level}})
     assert (response.status_code, error_of(response)["code"]) == (400, -32602)
     assert not CallEvent.objects.exists()
@@ -151,7 +151,7 @@ def test_resources_and_prompts_log_too(
 
     @prompt
     def b(context: ToolContext) -> str:
-        context.log("warning", "asked for")
+        context.log("warning", "rendered")
         return "b"
 
     offer_resources("docs://a")
@@ -160,12 +160,12 @@ def test_resources_and_prompts_log_too(
         ("resources/read", {"uri": "docs://a"}, "docs://a"),
         ("prompts/get", {"name": "b"}, "b"),
     ):
-        wanted = {**wanting(peer, "debug", logger), **params}
-        wanted.pop("arguments")
-        with peer.stream(method, wanted) as stream:
-            message, answer = stream.read_to_end()
+        request_params = {**params_with_level(peer, "debug", logger), **params}
+        request_params.pop("arguments")
+        with peer.stream(method, request_params) as stream:
+            message, response = stream.read_to_end()
         assert message["params"]["logger"] == logger
-        assert "result" in answer
+        assert "result" in response
 
 
 @pytest.mark.shows("logging.own-stream")
@@ -183,8 +183,8 @@ def test_messages_come_on_the_stream_of_their_own_call_alone(
         if peer.is_modern:
             stream.next()
         with (
-            peer.stream("tools/call", wanting(peer, "debug"), id=5) as own,
-            peer.stream("tools/call", wanting(peer, "emergency"), id=6) as other,
+            peer.stream("tools/call", params_with_level(peer, "debug"), id=5) as own,
+            peer.stream("tools/call", params_with_level(peer, "emergency"), id=6) as other,
         ):
             assert [len(own.read_to_end()), len(other.read_to_end())] == [len(LOG_LEVELS) + 1, 2]
         offer("echo")
@@ -192,26 +192,26 @@ def test_messages_come_on_the_stream_of_their_own_call_alone(
 
 
 @pytest.mark.shows("logging.control")
-def test_what_is_no_json_becomes_text(peer: Peer, says: Callable[..., None]) -> None:
-    says({"at": datetime(2026, 1, 31, tzinfo=UTC), "set": {1}, "not": float("nan"), "words": "ä\n\x00"})
+def test_values_that_are_not_json_become_text(peer: Peer, offer_say: Callable[..., None]) -> None:
+    offer_say({"at": datetime(2026, 1, 31, tzinfo=UTC), "set": {1}, "not": float("nan"), "words": "ä\n\x00"})
     (message,) = log_messages(peer, "debug", "say")
     assert message["data"] == {"at": "2026-01-31T00:00:00+00:00", "set": "{1}", "not": None, "words": "ä\n\x00"}
 
 
 @pytest.mark.shows("logging.control")
-def test_a_tool_cannot_log_at_a_level_that_is_none(client: RawClient, says: Callable[..., None]) -> None:
-    says("x", level="loud")
+def test_a_tool_cannot_log_at_an_invalid_level(client: RawClient, offer_say: Callable[..., None]) -> None:
+    offer_say("x", level="loud")
     assert message_of(client.handshake().call("say"))["result"]["isError"] is True
     assert not CallEvent.objects.exists()
 
 
 @pytest.mark.shows("logging.secrets")
 @BACKGROUND
-def test_what_is_named_like_a_secret_is_hidden(
-    client: RawClient, says: Callable[..., None], tenant: Tenant, background: bool
+def test_values_with_names_of_secrets_are_redacted(
+    client: RawClient, offer_say: Callable[..., None], tenant: Tenant, background: bool
 ) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(redacted_keys=["ssn"])
-    says(
+    offer_say(
         {"user": "ada", "password": "hunter2", "more": [{"apiKey": "hunter2", "SSN": "hunter2"}]}, background=background
     )
     (message,) = log_messages(client.handshake(), "debug", "say")
@@ -233,7 +233,7 @@ def test_of_a_failure_nothing_is_logged_to_the_client(
     config = {"base_url": "http://127.0.0.1:9", "headers": {"Authorization": "Bearer {secret:TOKEN}"}}
     authoring.save_tool(Tool(tenant=tenant, name="asks", kind=ToolKind.HTTP, config=config))
     for name in ("breaks", "asks"):
-        response = peer.request("tools/call", wanting(peer, "debug", name))
+        response = peer.request("tools/call", params_with_level(peer, "debug", name))
         assert message_of(response)["result"]["isError"] is True
         assert MESSAGE not in response.text
         assert "hunter2" not in response.text
@@ -243,13 +243,13 @@ def test_of_a_failure_nothing_is_logged_to_the_client(
 @pytest.mark.shows("logging.rate-limit")
 @BACKGROUND
 def test_a_tool_that_logs_without_pause_does_not_flood_its_client(
-    client: RawClient, says: Callable[..., None], background: bool
+    client: RawClient, offer_say: Callable[..., None], background: bool
 ) -> None:
-    says("again", times=1000, background=background)
-    said = log_messages(client.handshake(), "debug", "say")
-    took = Call.objects.get().duration_us / 1_000_000
-    assert 100 <= len(said) <= 100 * (int(took) + 2)
-    assert len(said) < 1000
+    offer_say("again", times=1000, background=background)
+    messages = log_messages(client.handshake(), "debug", "say")
+    seconds = Call.objects.get().duration_us / 1_000_000
+    assert 100 <= len(messages) <= 100 * (int(seconds) + 2)
+    assert len(messages) < 1000
     assert CallEvent.objects.count() == 1000
 
 
@@ -264,17 +264,17 @@ def test_a_flood_at_one_level_drowns_no_other(
         return "done"
 
     offer("flood")
-    said = log_messages(client.handshake(), "debug", "flood")
-    assert said[-1] == {"level": "alert", "logger": "flood", "data": "land"}
-    assert len(said) < 300
+    messages = log_messages(client.handshake(), "debug", "flood")
+    assert messages[-1] == {"level": "alert", "logger": "flood", "data": "land"}
+    assert len(messages) < 300
 
 
 @BACKGROUND
 def test_a_message_that_is_too_long_is_cut_and_says_so(
-    client: RawClient, says: Callable[..., None], settings: Any, background: bool
+    client: RawClient, offer_say: Callable[..., None], settings: Any, background: bool
 ) -> None:
     settings.MCPHUB_MAX_PAYLOAD_BYTES = 1000
-    says("x" * 5000, background=background)
+    offer_say("x" * 5000, background=background)
     (message,) = log_messages(client.handshake(), "debug", "say")
     assert (message["level"], message["data"]["truncated"], message["data"]["size"]) == ("info", True, 5002)
     assert len(json.dumps(message)) < 1200

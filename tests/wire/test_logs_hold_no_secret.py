@@ -1,4 +1,4 @@
-"""At the loudest level, with everything that can go wrong: no line holds a secret, and lines name their call."""
+"""No log line contains a secret, at DEBUG and with every kind of failure, and lines name their call."""
 
 import io
 import json
@@ -21,7 +21,7 @@ STORED = "stored-hunter22"
 
 
 class Log:
-    """All that was logged, as the hub's handler would write it."""
+    """All log lines, in the format of the hub's handler."""
 
     def __init__(self) -> None:
         self._written = io.StringIO()
@@ -52,7 +52,7 @@ def log() -> Iterator[Log]:
 
 @pytest.fixture
 def failing(registries: None, tenant: Tenant) -> None:
-    """Tools that say what they should not."""
+    """Tools that fail with secrets in their errors."""
 
     @tool
     def leak(password: str, nested: dict[str, str]) -> str:
@@ -130,11 +130,11 @@ def test_lines_name_the_call_that_they_are_about_in_the_hub_its_threads_and_its_
             "method": "tools/call",
             "request_id": request_id,
         }
-        told = log.lines(f"Tool {name} raised") + [
+        log_lines = log.lines(f"Tool {name} raised") + [
             line for line in log.lines("Trying") if line["call_id"] == str(call.pk)
         ]
-        assert len(told) == 2
-        assert all(wanted.items() <= line.items() for line in told)
+        assert len(log_lines) == 2
+        assert all(wanted.items() <= line.items() for line in log_lines)
 
 
 def test_a_line_of_a_session_names_it(client: RawClient, failing: None, log: Log) -> None:

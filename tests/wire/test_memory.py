@@ -1,4 +1,4 @@
-"""Large requests: what they held in memory is free when they are answered, without a garbage collection."""
+"""The memory of large requests is free when they are answered, without a garbage collection."""
 
 import gc
 import json
@@ -40,7 +40,7 @@ MESSAGES: dict[str, tuple[Any, Any, str]] = {
 
 @pytest.fixture
 def no_collection() -> Iterator[None]:
-    """Collect no garbage during the test."""
+    """Disable the garbage collector during the test."""
     gc.collect()
     gc.disable()
     try:

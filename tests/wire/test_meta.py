@@ -1,4 +1,4 @@
-"""What the hub makes of `_meta`, and what it writes there (base protocol, §_meta)."""
+"""How the hub reads and writes `_meta` (base protocol, §_meta)."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ NAMES = ("serverInfo", "subscriptionId", "related-task", "never-heard-of", "mode
 
 @pytest.fixture(autouse=True)
 def say(registries: None, offer: Callable[..., object]) -> None:
-    """A tool that says something before it answers."""
+    """A tool that logs before it returns."""
 
     @tool(task="optional")
     async def say(context: ToolContext, word: str = "done") -> str:
@@ -38,8 +38,8 @@ def keys_of(value: Any) -> Iterator[str]:
         yield from keys_of(inner)
 
 
-def said(peer: Peer, method: str, params: dict[str, Any]) -> list[Any]:
-    """Everything that comes back for a request."""
+def messages_of(peer: Peer, method: str, params: dict[str, Any]) -> list[Any]:
+    """All messages of the response to a request."""
     with peer.stream(method, params) as stream:
         if stream.response.headers["content-type"] == "application/json":
             stream.response.read()
@@ -49,7 +49,7 @@ def said(peer: Peer, method: str, params: dict[str, Any]) -> list[Any]:
 
 def all_said(peer: Peer) -> list[Any]:
     loud = {"progressToken": "t", **({META + "logLevel": "debug"} if peer.is_modern else {})}
-    asked = [
+    requests = [
         ("tools/call", call_params("say", meta=loud)),
         ("tools/call", {**call_params("say"), **({} if peer.is_modern else {"task": {}})}),
         ("tools/call", call_params("never")),
@@ -57,9 +57,9 @@ def all_said(peer: Peer) -> list[Any]:
         ("completion/complete", {}),
         *([("server/discover", {})] if peer.is_modern else []),
     ]
-    messages = [message for method, params in asked for message in said(peer, method, params)]
+    messages = [message for method, params in requests for message in messages_of(peer, method, params)]
     tasks = [message["result"]["task"]["taskId"] for message in messages if "task" in message.get("result", {})]
-    return messages + [message for id in tasks for message in said(peer, "tasks/result", {"taskId": id})]
+    return messages + [message for id in tasks for message in messages_of(peer, "tasks/result", {"taskId": id})]
 
 
 @pytest.mark.shows("meta.keys", "meta.reverse-dns")
@@ -97,7 +97,7 @@ def test_a_session_needs_no_meta_and_takes_any(client: RawClient, version: str) 
 
 
 @pytest.mark.shows("meta.client-info")
-def test_who_the_client_says_it_is_changes_nothing(client: RawClient, other_tenant: Tenant) -> None:
+def test_the_name_of_the_client_changes_nothing(client: RawClient, other_tenant: Tenant) -> None:
     authoring.add_code_tools(other_tenant, ["echo"])
     names = ("raw", "mcphub", "rival", "admin", "Rival", "", "x" * 5000, "\x00'; --")
     infos: list[Any] = [{"name": name, "version": "1", "tenant": "rival"} for name in names]
@@ -120,7 +120,7 @@ def test_who_the_client_says_it_is_changes_nothing(client: RawClient, other_tena
 
 
 @pytest.mark.shows("meta.client-info")
-def test_a_request_may_leave_out_who_it_is_from(client: RawClient) -> None:
+def test_the_client_info_is_optional(client: RawClient) -> None:
     meta = {META + "protocolVersion": MODERN, META + "clientCapabilities": {}}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
     answer = client.post(body, {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"})

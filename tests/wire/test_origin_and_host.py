@@ -63,12 +63,12 @@ def test_a_foreign_origin_learns_nothing_of_a_key(client: RawClient) -> None:
 
 
 def test_a_preflight_needs_no_key(client: RawClient) -> None:
-    asked = {
+    headers = {
         "Origin": ALLOWED,
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "authorization, mcp-method",
     }
-    response = client.http.options("/mcp", headers=asked)
+    response = client.http.options("/mcp", headers=headers)
     assert (response.status_code, response.content) == (204, b"")
     assert response.headers["access-control-allow-origin"] == ALLOWED
     assert response.headers["access-control-allow-methods"] == "POST, GET, DELETE, OPTIONS"

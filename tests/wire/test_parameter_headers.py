@@ -153,7 +153,7 @@ def test_names_of_headers_have_no_case_and_other_parameters_are_left_alone(peer:
 
 
 def sent_raw(client: RawClient, region: str, *headers: tuple[str, str]) -> tuple[int, dict[str, Any]]:
-    """The answer to a call with exactly these headers beside those that every call has."""
+    """The response to a call with exactly these headers in addition to the common ones."""
     body, fields = modern_request("tools/call", call_params("place", {"place": {"region": region}}))
     content = json.dumps(body).encode()
     known = client.headers({**fields, "Content-Length": str(len(content))})

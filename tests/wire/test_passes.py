@@ -1,4 +1,4 @@
-"""Passes at the endpoint: a call by pass is the key's, and tells who made it."""
+"""Impersonation tokens at the endpoint: a call belongs to the key, and its record names the person."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ def admin(tenant: Tenant) -> User:
 
 @pytest.fixture
 def client(hub: EmbeddedHub, make_client: MakeClient, row: ApiKey, admin: User) -> RawClient:
-    """A client that carries a pass."""
+    """A client with an impersonation token."""
     return make_client(impersonation.issue(row, admin))
 
 

@@ -1,4 +1,4 @@
-"""Streams that a call ends for now, so that its client comes back for the rest (2025-11-25, transports; SEP-1699)."""
+"""Streams that a call closes so that its client polls for the rest (2025-11-25, transports; SEP-1699)."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from tools_app.models import Call, CallEvent
 from tools_app.toolkit import ToolContext, tool
 
 NEWEST = "2025-11-25"
-WAYS = ("async", "sync", "worker")
+FUNCTION_KINDS = ("async", "sync", "worker")
 TOKEN = {"progressToken": "t"}
 LAST_EVENT = "Last-Event-ID"
 
@@ -22,7 +22,7 @@ Offer = Callable[..., Any]
 
 @pytest.fixture
 def came_back() -> Iterator[Event]:
-    """What a tool waits for after it closed its stream."""
+    """The event that a tool waits for after it closed its stream."""
     event = Event()
     yield event
     event.set()
@@ -30,10 +30,10 @@ def came_back() -> Iterator[Event]:
 
 @pytest.fixture
 def offer_pausing(registries: None, offer: Offer, came_back: Event) -> Callable[[str], None]:
-    """Offer a tool "pausing", run in one of WAYS: it says 1, closes its stream, waits, says 2 and answers."""
+    """Offer a tool "pausing" of one of FUNCTION_KINDS: it reports 1, closes its stream, waits and reports 2."""
 
-    def add(way: str) -> None:
-        if way == "async":
+    def add(function_kind: str) -> None:
+        if function_kind == "async":
 
             @tool(name="pausing")
             async def pausing_here(context: ToolContext) -> str:
@@ -44,7 +44,7 @@ def offer_pausing(registries: None, offer: Offer, came_back: Event) -> Callable[
                 return "done"
         else:
 
-            @tool(name="pausing", background=way == "worker")
+            @tool(name="pausing", background=function_kind == "worker")
             def pausing(context: ToolContext) -> str:
                 context.progress(1)
                 context.close_stream()
@@ -62,23 +62,23 @@ def rest_of(peer: Peer, last_event: str) -> list[ReceivedMessage]:
         return list(stream)
 
 
-def progress_values(heard: list[ReceivedMessage]) -> list[int]:
-    return [message.message["params"]["progress"] for message in heard if "method" in message.message]
+def progress_values(messages: list[ReceivedMessage]) -> list[int]:
+    return [message.message["params"]["progress"] for message in messages if "method" in message.message]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("function_kind", FUNCTION_KINDS)
 def test_a_call_ends_its_stream_and_its_client_comes_back_for_the_rest(
-    offer_pausing: Callable[[str], None], came_back: Event, client: RawClient, way: str
+    offer_pausing: Callable[[str], None], came_back: Event, client: RawClient, function_kind: str
 ) -> None:
-    offer_pausing(way)
+    offer_pausing(function_kind)
     peer = client.handshake(NEWEST)
     with peer.stream("tools/call", call_params("pausing", meta=TOKEN), id=7) as stream:
         primer = stream.next_event()
-        heard = list(stream)
+        received = list(stream)
     assert int(primer.fields["retry"]) > 0
-    assert progress_values(heard) == [1]
+    assert progress_values(received) == [1]
     assert not Call.objects.exists()
-    with peer.listening({LAST_EVENT: heard[-1].id}) as stream:
+    with peer.listening({LAST_EVENT: received[-1].id}) as stream:
         came_back.set()
         rest = list(stream)
     assert progress_values(rest) == [2]
@@ -88,11 +88,11 @@ def test_a_call_ends_its_stream_and_its_client_comes_back_for_the_rest(
     assert (Call.objects.get().outcome, list(kinds)) == ("ok", ["progress", "pause", "progress"])
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("function_kind", FUNCTION_KINDS)
 def test_a_client_that_comes_back_late_finds_the_answer(
-    offer_pausing: Callable[[str], None], came_back: Event, client: RawClient, eventually: Offer, way: str
+    offer_pausing: Callable[[str], None], came_back: Event, client: RawClient, eventually: Offer, function_kind: str
 ) -> None:
-    offer_pausing(way)
+    offer_pausing(function_kind)
     came_back.set()
     peer = client.handshake(NEWEST)
     with peer.stream("tools/call", call_params("pausing", meta=TOKEN)) as stream:
@@ -122,14 +122,14 @@ def test_a_call_that_closes_its_stream_and_is_done_at_once_is_answered_all_the_s
                 answer = message_of(stream.response)
             else:
                 primer = stream.next_event()
-                answers = stream.read_to_end() or [heard.message for heard in rest_of(peer, primer.id)]
+                answers = stream.read_to_end() or [received.message for received in rest_of(peer, primer.id)]
                 (answer,) = answers
         assert answer["id"] == id
         assert answer["result"]["content"][0]["text"] == "done"
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2026-07-28"])
-def test_a_client_that_was_never_told_to_come_back_keeps_its_stream(
+def test_a_client_without_an_event_id_keeps_its_stream(
     offer_pausing: Callable[[str], None], came_back: Event, client: RawClient, version: str
 ) -> None:
     offer_pausing("async")

@@ -21,7 +21,7 @@ def demo(offer: Callable[..., object]) -> None:
     offer("count")
 
 
-def counted(peer: Peer, token: object) -> list[ReceivedMessage]:
+def call_count_tool(peer: Peer, token: object) -> list[ReceivedMessage]:
     params = call_params("count", {"n": STEPS}, {"progressToken": token})
     with peer.stream("tools/call", params, id=7) as stream:
         assert stream.response.headers["content-type"] == "text/event-stream"
@@ -38,35 +38,35 @@ def counted(peer: Peer, token: object) -> list[ReceivedMessage]:
     "streamable-http.only-related-messages",
     "streamable-http.related-messages",
 )
-def test_each_step_is_told_under_the_clients_token_before_the_result(peer: Peer) -> None:
+def test_each_step_is_sent_with_the_clients_token_before_the_result(peer: Peer) -> None:
     token = 0
-    *steps, last = [heard.message for heard in counted(peer, token)]
-    assert last["id"] == 7
-    assert last["result"]["content"] == [{"type": "text", "text": str(STEPS)}]
-    assert [step["method"] for step in steps] == ["notifications/progress"] * STEPS
-    for number, step in enumerate(steps):
-        said = {"progressToken": token, "progress": number, "total": STEPS}
+    *notifications, response = [item.message for item in call_count_tool(peer, token)]
+    assert response["id"] == 7
+    assert response["result"]["content"] == [{"type": "text", "text": str(STEPS)}]
+    assert [notification["method"] for notification in notifications] == ["notifications/progress"] * STEPS
+    for number, notification in enumerate(notifications):
+        expected = {"progressToken": token, "progress": number, "total": STEPS}
         if peer.version >= "2025-03-26":
-            said["message"] = f"Step {number} of {STEPS}"
-        assert step["params"] == said
+            expected["message"] = f"Step {number} of {STEPS}"
+        assert notification["params"] == expected
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
 def test_steps_arrive_while_the_tool_runs_and_not_at_its_end(
     registries: None, offer: Callable[..., object], client: RawClient, version: str
 ) -> None:
-    heard = [threading.Event() for _ in range(STEPS)]
+    arrivals = [threading.Event() for _ in range(STEPS)]
 
     @tool(background=True)
     def waits(context: ToolContext) -> str:
-        for number, event in enumerate(heard):
+        for number, event in enumerate(arrivals):
             context.progress(number)
             assert event.wait(WAIT_SECONDS)
         return "done"
 
     offer("waits")
     with client.peer(version).stream("tools/call", call_params("waits", meta={"progressToken": "t"})) as stream:
-        for number, event in enumerate(heard):
+        for number, event in enumerate(arrivals):
             assert stream.next()["params"]["progress"] == number
             event.set()
         assert stream.read_to_end()[-1]["result"]["content"][0]["text"] == "done"
@@ -74,7 +74,7 @@ def test_steps_arrive_while_the_tool_runs_and_not_at_its_end(
 
 @pytest.mark.shows("progress.known-token", "progress.token")
 @pytest.mark.parametrize("token", [None, True, 1.5, {"a": 1}])
-def test_without_a_good_token_nothing_is_told_but_all_is_recorded(client: RawClient, token: object) -> None:
+def test_without_a_valid_token_progress_is_recorded_and_not_sent(client: RawClient, token: object) -> None:
     peer = client.handshake()
     response = peer.call("count", {"n": 2}, meta={"progressToken": token} if token else None)
     assert "notifications/progress" not in response.text
@@ -89,7 +89,7 @@ def test_without_a_good_token_nothing_is_told_but_all_is_recorded(client: RawCli
 
 
 @pytest.fixture
-def reporting(registries: None, offer: Callable[..., object]) -> Callable[..., None]:
+def offer_report(registries: None, offer: Callable[..., object]) -> Callable[..., None]:
     """Offer a tool "report" that reports these values, in the web process or in a worker."""
 
     def add(values: Sequence[float], *, background: bool) -> None:
@@ -104,7 +104,7 @@ def reporting(registries: None, offer: Callable[..., object]) -> Callable[..., N
     return add
 
 
-def reported(peer: Peer) -> list[float]:
+def reported_progress(peer: Peer) -> list[float]:
     with peer.stream("tools/call", call_params("report", meta={"progressToken": "t"})) as stream:
         *steps, last = stream.read_to_end()
     assert last["result"]["content"][0]["text"] == "done"
@@ -114,33 +114,33 @@ def reported(peer: Peer) -> list[float]:
 @pytest.mark.shows("progress.increases")
 @pytest.mark.parametrize("background", [False, True])
 @pytest.mark.parametrize(
-    ("values", "heard"),
+    ("values", "expected"),
     [([5, 3, 5], [5]), ([1, 1.0, 1.5, 1.25, 2], [1, 1.5, 2]), ([-3, -4, 0, -1], [-3, 0]), ([0, 0], [0])],
 )
-def test_what_is_not_higher_than_what_was_said_before_is_not_said(
-    reporting: Callable[..., None], peer: Peer, background: bool, values: list[float], heard: list[float]
+def test_progress_that_does_not_increase_is_not_sent(
+    offer_report: Callable[..., None], peer: Peer, background: bool, values: list[float], expected: list[float]
 ) -> None:
-    reporting(values, background=background)
-    assert reported(peer) == heard
-    assert Call.objects.get().event_count == len(heard)
+    offer_report(values, background=background)
+    assert reported_progress(peer) == expected
+    assert Call.objects.get().event_count == len(expected)
 
 
 @pytest.mark.shows("progress.rate-limit", "progress.increases")
 @pytest.mark.parametrize("background", [False, True])
-def test_a_tool_that_reports_without_pause_is_heard_now_and_then_and_at_last(
-    reporting: Callable[..., None], client: RawClient, monkeypatch: pytest.MonkeyPatch, background: bool
+def test_frequent_progress_is_throttled_and_the_last_value_is_sent(
+    offer_report: Callable[..., None], client: RawClient, monkeypatch: pytest.MonkeyPatch, background: bool
 ) -> None:
     monkeypatch.setattr(tool_context, "MAX_PROGRESS_PER_SECOND", 10)
-    reporting(range(10_000), background=background)
-    heard = reported(client.handshake())
-    assert heard[:10] == list(range(10))
-    assert heard[-1] == 9_999
-    assert len(heard) < 200
-    assert heard == sorted(set(heard))
+    offer_report(range(10_000), background=background)
+    received = reported_progress(client.handshake())
+    assert received[:10] == list(range(10))
+    assert received[-1] == 9_999
+    assert len(received) < 200
+    assert received == sorted(set(received))
 
 
-class Clockwork:
-    """A clock that stands still until it is moved, and what is to be done later by it."""
+class FakeClock:
+    """A clock that moves only when a test moves it, with a timer."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
@@ -152,90 +152,90 @@ class Clockwork:
 
     def move(self, seconds: float) -> None:
         self.now += seconds
-        ripe = [work for at, work in self.due if at <= self.now]
+        due_now = [work for at, work in self.due if at <= self.now]
         self.due = [(at, work) for at, work in self.due if at > self.now]
-        for work in ripe:
+        for work in due_now:
             work()
 
 
 @pytest.fixture
-def clockwork(monkeypatch: pytest.MonkeyPatch) -> Clockwork:
+def fake_clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     monkeypatch.setattr(tool_context, "MAX_PROGRESS_PER_SECOND", 3)
-    return Clockwork(monkeypatch)
+    return FakeClock(monkeypatch)
 
 
 @pytest.mark.shows("progress.rate-limit")
-def test_the_pace_is_so_much_a_second_and_keeps_the_last_of_what_was_too_much(clockwork: Clockwork) -> None:
-    said: list[int] = []
-    reports = ProgressThrottle(lambda data: said.append(data["progress"]), clockwork.later)
+def test_the_throttle_sends_so_many_a_second_and_then_the_last_of_the_others(fake_clock: FakeClock) -> None:
+    sent: list[int] = []
+    throttle = ProgressThrottle(lambda data: sent.append(data["progress"]), fake_clock.later)
     for value in range(6):
-        reports.send(value, {"progress": value})
-    assert said == [0, 1, 2]
-    clockwork.move(0.5)
-    assert said == [0, 1, 2]
-    # The second is over: the last of what was too much is said, though nothing came after it.
-    clockwork.move(0.5)
-    assert said == [0, 1, 2, 5]
+        throttle.send(value, {"progress": value})
+    assert sent == [0, 1, 2]
+    fake_clock.move(0.5)
+    assert sent == [0, 1, 2]
+    # The second is over: the last throttled value is sent, although no other followed.
+    fake_clock.move(0.5)
+    assert sent == [0, 1, 2, 5]
     for value in range(6, 12):
-        reports.send(value, {"progress": value})
-    assert said == [0, 1, 2, 5, 6, 7]
-    reports.close()
-    assert said == [0, 1, 2, 5, 6, 7, 11]
-    # The function is over: nothing more is said.
-    reports.send(12, {"progress": 12})
-    clockwork.move(5)
-    reports.close()
-    assert said == [0, 1, 2, 5, 6, 7, 11]
+        throttle.send(value, {"progress": value})
+    assert sent == [0, 1, 2, 5, 6, 7]
+    throttle.close()
+    assert sent == [0, 1, 2, 5, 6, 7, 11]
+    # The function has returned: nothing more is sent.
+    throttle.send(12, {"progress": 12})
+    fake_clock.move(5)
+    throttle.close()
+    assert sent == [0, 1, 2, 5, 6, 7, 11]
 
 
-def test_a_value_is_not_said_before_a_smaller_one_that_is_on_its_way(clockwork: Clockwork) -> None:
-    said: list[int] = []
-    on_its_way, arrived = threading.Event(), threading.Event()
+def test_a_value_is_not_sent_before_a_smaller_one_that_is_being_sent(fake_clock: FakeClock) -> None:
+    sent: list[int] = []
+    sending, may_send = threading.Event(), threading.Event()
 
     def emit(data: dict[str, int]) -> None:
         if data["progress"] == 1:
-            on_its_way.set()
-            assert arrived.wait(WAIT_SECONDS)
-        said.append(data["progress"])
+            sending.set()
+            assert may_send.wait(WAIT_SECONDS)
+        sent.append(data["progress"])
 
-    reports = ProgressThrottle(emit, clockwork.later)
-    slow = threading.Thread(target=reports.send, args=[1, {"progress": 1}])
-    slow.start()
-    assert on_its_way.wait(WAIT_SECONDS)
-    reports.send(2, {"progress": 2})
-    assert said == []
-    arrived.set()
-    slow.join(WAIT_SECONDS)
-    clockwork.move(1)
-    assert said == [1, 2]
+    throttle = ProgressThrottle(emit, fake_clock.later)
+    sender = threading.Thread(target=throttle.send, args=[1, {"progress": 1}])
+    sender.start()
+    assert sending.wait(WAIT_SECONDS)
+    throttle.send(2, {"progress": 2})
+    assert sent == []
+    may_send.set()
+    sender.join(WAIT_SECONDS)
+    fake_clock.move(1)
+    assert sent == [1, 2]
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_the_last_of_what_was_too_much_is_heard_while_the_tool_goes_on(
+def test_the_last_throttled_value_is_sent_while_the_tool_still_runs(
     registries: None, offer: Callable[..., object], client: RawClient, monkeypatch: pytest.MonkeyPatch, background: bool
 ) -> None:
     monkeypatch.setattr(tool_context, "MAX_PROGRESS_PER_SECOND", 5)
-    go_on = threading.Event()
+    may_return = threading.Event()
 
     @tool(background=background)
     def bursts(context: ToolContext) -> str:
         for value in range(50):
             context.progress(value)
-        assert go_on.wait(WAIT_SECONDS)
+        assert may_return.wait(WAIT_SECONDS)
         return "done"
 
     offer("bursts")
     peer = client.handshake()
     with peer.stream("tools/call", call_params("bursts", meta={"progressToken": "t"})) as stream:
-        heard = [stream.next()["params"]["progress"] for _ in range(6)]
-        go_on.set()
+        received = [stream.next()["params"]["progress"] for _ in range(6)]
+        may_return.set()
         stream.read_to_end()
-    assert heard == [0, 1, 2, 3, 4, 49]
+    assert received == [0, 1, 2, 3, 4, 49]
 
 
 @pytest.mark.parametrize("background", [False, True])
 @pytest.mark.parametrize("raises", [ToolError("no"), RuntimeError("broken")], ids=["tool-error", "bug"])
-def test_a_tool_that_fails_is_heard_to_its_last_value(
+def test_the_last_value_of_a_tool_that_fails_is_sent(
     registries: None,
     offer: Callable[..., object],
     client: RawClient,

@@ -33,8 +33,8 @@ OfferPrompts = Callable[..., list[Prompt]]
 
 @pytest.fixture
 def review(registries: None, offer_prompts: OfferPrompts) -> list[str]:
-    """A prompt with arguments, and what each run of it was given."""
-    given: list[str] = []
+    """A prompt with arguments, and the code of each run."""
+    codes: list[str] = []
 
     @prompt(title="Review")
     def review(code: str, tone: Literal["kind", "stern"] = "kind") -> PromptResult:
@@ -42,11 +42,11 @@ def review(registries: None, offer_prompts: OfferPrompts) -> list[str]:
 
         :param code: What to review.
         """
-        given.append(code)
+        codes.append(code)
         return PromptResult([user(f"Be {tone}: {code}"), assistant("Well:")], f"A {tone} review")
 
     offer_prompts("review")
-    return given
+    return codes
 
 
 def get(peer: Peer, name: object, arguments: object = None) -> Any:
@@ -63,8 +63,8 @@ def texts_of(peer: Peer, name: str, **arguments: str) -> list[str]:
     return [message["content"]["text"] for message in result_of(peer, name, **arguments)["messages"]]
 
 
-def refusal(peer: Peer, name: object, arguments: object = None) -> dict[str, Any]:
-    """The error of bad parameters, which is what the answer has to be."""
+def error_for(peer: Peer, name: object, arguments: object = None) -> dict[str, Any]:
+    """The error of invalid parameters, which the response must be."""
     response = get(peer, name, arguments)
     assert response.status_code == (400 if peer.is_modern else 200)
     error = error_of(response)
@@ -72,7 +72,7 @@ def refusal(peer: Peer, name: object, arguments: object = None) -> dict[str, Any
     return error
 
 
-def test_prompts_come_by_name_with_what_the_revision_knows(
+def test_prompts_are_listed_by_name_with_the_fields_of_the_revision(
     peer: Peer, review: list[str], offer_prompts: OfferPrompts
 ) -> None:
     @prompt
@@ -123,10 +123,10 @@ def test_a_prompt_without_arguments_needs_none(
 
 @pytest.mark.shows("prompts.arguments", "prompts.errors")
 def test_missing_and_unknown_arguments_are_named_before_anything_runs(peer: Peer, review: list[str]) -> None:
-    error = refusal(peer, "review", {"lines": "5", "tone": "kind"})
+    error = error_for(peer, "review", {"lines": "5", "tone": "kind"})
     assert error["message"] == "Invalid arguments for 'review': 'code' is required; 'lines' is not expected."
     assert error["data"] == {"prompt": "review", "missing": ["code"], "unexpected": ["lines"]}
-    assert refusal(peer, "review")["data"]["missing"] == ["code"]
+    assert error_for(peer, "review")["data"]["missing"] == ["code"]
     assert review == []
     assert [call.outcome for call in Call.objects.all()] == ["rejected", "rejected"]
 
@@ -134,14 +134,14 @@ def test_missing_and_unknown_arguments_are_named_before_anything_runs(peer: Peer
 @pytest.mark.shows("prompts.arguments")
 def test_arguments_that_are_no_texts_are_refused_before_anything_runs(peer: Peer, review: list[str]) -> None:
     for arguments in ({"code": 5}, {"code": None}, {"code": ["x"]}, ["code"], "code", 5):
-        error = refusal(peer, "review", arguments)
+        error = error_for(peer, "review", arguments)
         assert error["message"] == "params.arguments must be an object of strings."
     assert review == []
 
 
 @pytest.mark.shows("prompts.arguments")
 def test_a_value_that_an_argument_does_not_take_is_refused(peer: Peer, review: list[str]) -> None:
-    error = refusal(peer, "review", {"code": "x", "tone": "cruel"})
+    error = error_for(peer, "review", {"code": "x", "tone": "cruel"})
     assert error["data"]["prompt"] == "review"
     assert "'tone'" in error["message"]
     assert review == []
@@ -156,13 +156,13 @@ def test_a_prompt_that_is_unknown_disabled_or_another_tenants_looks_the_same(
     authoring.set_enabled(Prompt.objects.get(name="review"), enabled=False)
     for name in ("review", "plan", "never", "", "Review"):
         expected = {"code": -32602, "message": f"Unknown prompt: '{name}'", "data": {"prompt": name}}
-        assert refusal(peer, name, {"code": "x"}) == expected
+        assert error_for(peer, name, {"code": "x"}) == expected
     assert message_of(peer.request("prompts/list"))["result"]["prompts"] == []
 
 
 def test_a_name_that_is_no_text_is_refused(peer: Peer) -> None:
     for name in (None, 5, ["review"]):
-        assert refusal(peer, name)["message"] == "params.name must be a string."
+        assert error_for(peer, name)["message"] == "params.name must be a string."
 
 
 @pytest.mark.shows("prompts.errors")
@@ -187,7 +187,7 @@ def test_of_a_function_that_breaks_the_client_learns_only_that_it_did(
         (ProtocolError("Closed.", 7), {"code": 7, "message": "Closed."}),
     ],
 )
-def test_a_function_may_say_what_is_wrong(
+def test_a_function_may_raise_an_error_for_its_client(
     peer: Peer, registries: None, offer_prompts: OfferPrompts, problem: Exception, expected: object
 ) -> None:
     @prompt
@@ -274,7 +274,7 @@ def test_placeholders_become_what_was_filled_in_and_other_braces_stay(peer: Peer
     assert answer == "Let me see."
     assert texts_of(peer, "weather/now", city="Bern")[0].startswith("What is Bern like, in ? ")
     assert result_of(peer, "weather/now", city="Bern")["description"] == "Ask for the weather."
-    assert refusal(peer, "weather/now", {"unit": "°C"})["data"]["missing"] == ["city"]
+    assert error_for(peer, "weather/now", {"unit": "°C"})["data"]["missing"] == ["city"]
 
 
 @pytest.mark.shows("prompts.injection")
@@ -295,7 +295,7 @@ def test_an_argument_that_stands_in_many_places_cannot_fill_the_memory(peer: Pee
             messages=[{"role": "user", "text": text}] * 50,
         )
     )
-    asked = {"name": "echoes", "arguments": {"who": "x" * 500_000}}
-    assert "The prompt is larger than" in error_of(peer.request("prompts/get", asked))["message"]
-    asked["arguments"] = {"who": "x"}
-    assert len(message_of(peer.request("prompts/get", asked))["result"]["messages"]) == 50
+    params = {"name": "echoes", "arguments": {"who": "x" * 500_000}}
+    assert "The prompt is larger than" in error_of(peer.request("prompts/get", params))["message"]
+    params["arguments"] = {"who": "x"}
+    assert len(message_of(peer.request("prompts/get", params))["result"]["messages"]) == 50

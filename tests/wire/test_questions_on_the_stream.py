@@ -1,4 +1,4 @@
-"""What a running call asks its client in the handshake era: a request on the call's own stream, answered by a POST."""
+"""Requests to the client in the handshake era: sent on the call's own stream, answered by a POST."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ from tools_app.toolkit import Elicit, ElicitUrl, ListRoots, Refused, Sample, Too
 
 NEWEST = HANDSHAKES[-1]
 ALL = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {"listChanged": True}}
-WAYS = ("async", "sync", "worker")
+FUNCTION_KINDS = ("async", "sync", "worker")
 PAGE = "https://example.org/sign-in"
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 TITLED = [{"const": "s", "title": "Small"}, {"const": "l", "title": "Large"}]
@@ -129,8 +129,8 @@ async def three_in_a_row(context: ToolContext) -> Any:
 
 
 async def who_calls(context: ToolContext) -> Any:
-    claimed = await context.elicit("Who are you?", NAME)
-    return [claimed.content["name"], context.caller.tenant_slug, context.caller.client_name]
+    elicited = await context.elicit("Who are you?", NAME)
+    return [elicited.content["name"], context.caller.tenant_slug, context.caller.client_name]
 
 
 async def form_then_hang(context: ToolContext) -> Any:
@@ -139,62 +139,64 @@ async def form_then_hang(context: ToolContext) -> Any:
 
 
 Offer = Callable[..., Any]
-Asking = Callable[[ToolContext], Any]
+AskFunction = Callable[[ToolContext], Any]
 
 
 @pytest.fixture(autouse=True)
-def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look for answers more often than a hub has to."""
+def frequent_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Poll for responses more often than a hub does."""
     monkeypatch.setattr(inputs, "POLL_SECONDS", 0.02)
 
 
 @pytest.fixture
 def offer_asking(registries: None, offer: Offer) -> Callable[..., None]:
-    """Offer a tool "ask" that asks in one of WAYS and answers with JSON of what it was told."""
+    """Offer a tool "ask" that runs a function of one of FUNCTION_KINDS and returns what it got as JSON."""
 
-    def add(asking: Asking, way: str = "async", *, left: Event | None = None, **options: Any) -> None:
+    def add(
+        ask_client: AskFunction, function_kind: str = "async", *, left: Event | None = None, **options: Any
+    ) -> None:
         async def ask(context: ToolContext) -> str:
-            return json.dumps(await asking(context))
+            return json.dumps(await ask_client(context))
 
         def ask_and_wait(context: ToolContext) -> str:
             try:
-                return json.dumps(context.wait_for(asking(context)))
+                return json.dumps(context.wait_for(ask_client(context)))
             finally:
                 if left is not None:
                     left.set()
 
-        function = ask if way == "async" else ask_and_wait
-        tool(name="ask", background=way == "worker", **options)(function)
+        function = ask if function_kind == "async" else ask_and_wait
+        tool(name="ask", background=function_kind == "worker", **options)(function)
         offer("ask")
 
     return add
 
 
 @pytest.fixture
-def asker(client: RawClient) -> Peer:
-    """A client of the newest handshake revision that can do everything."""
+def handshake_peer(client: RawClient) -> Peer:
+    """A client of the newest handshake revision that declares all capabilities."""
     return client.handshake(NEWEST, ALL)
 
 
 @contextmanager
 def asking_call(peer: Peer, id: Any = 7) -> Iterator[tuple[Stream, dict[str, Any]]]:
-    """A call of "ask": its stream, and the first question on it."""
+    """A call of "ask": its stream, and the first request on it."""
     with peer.stream("tools/call", call_params("ask"), id=id) as stream:
         yield stream, stream.next()
 
 
 def final_value(stream: Stream) -> Any:
-    """What the function was told, by its result, which is the last message of the stream."""
-    (last,) = stream.read_to_end()
-    assert last["result"]["isError"] is False, last
-    return json.loads(last["result"]["content"][0]["text"])
+    """What the function got from the client, from the result, which is the only message left on the stream."""
+    (response,) = stream.read_to_end()
+    assert response["result"]["isError"] is False, response
+    return json.loads(response["result"]["content"][0]["text"])
 
 
 def failure(stream: Stream) -> str:
     """The text of the tool error that ends the stream."""
-    *_, last = stream.read_to_end()
-    assert last["result"]["isError"] is True
-    return last["result"]["content"][0]["text"]
+    *_, response = stream.read_to_end()
+    assert response["result"]["isError"] is True
+    return response["result"]["content"][0]["text"]
 
 
 def accept(peer: Peer, question: dict[str, Any], name: str = "Ada") -> None:
@@ -204,19 +206,19 @@ def accept(peer: Peer, question: dict[str, Any], name: str = "Ada") -> None:
 # --- A question and its answer -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("function_kind", FUNCTION_KINDS)
 def test_a_form_goes_out_on_the_calls_stream_and_its_answer_reaches_the_function(
-    offer_asking: Callable[..., None], asker: Peer, eventually: Offer, way: str
+    offer_asking: Callable[..., None], handshake_peer: Peer, eventually: Offer, function_kind: str
 ) -> None:
-    offer_asking(one_form, way)
-    with asking_call(asker) as (stream, question):
+    offer_asking(one_form, function_kind)
+    with asking_call(handshake_peer) as (stream, question):
         assert stream.response.headers["content-type"] == "text/event-stream"
         assert isinstance(question.pop("id"), str)
         params = {"message": "Who are you?", "requestedSchema": FORM}
         assert question == {"jsonrpc": "2.0", "method": "elicitation/create", "params": params}
         call_id = CallEvent.objects.get().call_id
-        answered = asker.respond(f"{call_id}:elicitation-1", {"action": "accept", "content": FILLED})
-        assert (answered.status_code, answered.content) == (202, b"")
+        response = handshake_peer.respond(f"{call_id}:elicitation-1", {"action": "accept", "content": FILLED})
+        assert (response.status_code, response.content) == (202, b"")
         assert final_value(stream) == ["accept", FILLED]
     event = CallEvent.objects.get()
     assert (event.kind, event.sequence) == ("request", 1)
@@ -228,7 +230,7 @@ def test_a_form_goes_out_on_the_calls_stream_and_its_answer_reaches_the_function
 
 @pytest.mark.parametrize("version", EACH_HANDSHAKE)
 @pytest.mark.parametrize(
-    ("asking", "method", "params", "answer", "heard"),
+    ("ask_client", "method", "params", "answer", "expected"),
     [
         (
             one_model,
@@ -244,32 +246,32 @@ def test_models_and_roots_are_asked_for_in_each_revision(
     offer_asking: Callable[..., None],
     client: RawClient,
     version: str,
-    asking: Asking,
+    ask_client: AskFunction,
     method: str,
     params: dict[str, Any],
     answer: dict[str, Any],
-    heard: Any,
+    expected: Any,
 ) -> None:
-    offer_asking(asking)
+    offer_asking(ask_client)
     peer = client.handshake(version, ALL)
     with asking_call(peer) as (stream, question):
         assert (question["method"], question["params"]) == (method, params)
         assert peer.respond(question["id"], answer).status_code == 202
-        assert final_value(stream) == heard
+        assert final_value(stream) == expected
 
 
 @pytest.mark.shows("elicitation.url-request")
 def test_a_page_has_its_mode_its_message_its_address_and_an_id_of_its_own(
-    offer_asking: Callable[..., None], asker: Peer
+    offer_asking: Callable[..., None], handshake_peer: Peer
 ) -> None:
     offer_asking(one_page)
     ids = set()
     for _ in range(2):
-        with asking_call(asker) as (stream, question):
+        with asking_call(handshake_peer) as (stream, question):
             ids.add(question["params"].pop("elicitationId"))
             assert question["method"] == "elicitation/create"
             assert question["params"] == {"mode": "url", "message": "Please sign in", "url": PAGE}
-            asker.respond(question["id"], {"action": "accept"})
+            handshake_peer.respond(question["id"], {"action": "accept"})
             assert final_value(stream) == "accept"
     assert len(ids) == 2
     assert all(isinstance(id, str) and id for id in ids)
@@ -277,23 +279,23 @@ def test_a_page_has_its_mode_its_message_its_address_and_an_id_of_its_own(
 
 @pytest.mark.shows("elicitation.declined")
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_a_person_who_will_not_answer_is_an_answer_too(
-    offer_asking: Callable[..., None], asker: Peer, action: str
+def test_a_declined_elicitation_is_a_response(
+    offer_asking: Callable[..., None], handshake_peer: Peer, action: str
 ) -> None:
     offer_asking(one_form)
-    with asking_call(asker) as (stream, question):
-        asker.respond(question["id"], {"action": action})
+    with asking_call(handshake_peer) as (stream, question):
+        handshake_peer.respond(question["id"], {"action": action})
         assert final_value(stream) == [action, {}]
 
 
 @pytest.mark.shows("elicitation.declined")
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("function_kind", FUNCTION_KINDS)
 def test_a_client_that_answers_with_an_error_fails_the_call_in_its_words(
-    offer_asking: Callable[..., None], asker: Peer, way: str
+    offer_asking: Callable[..., None], handshake_peer: Peer, function_kind: str
 ) -> None:
-    offer_asking(one_model, way)
-    with asking_call(asker) as (stream, question):
-        asker.respond(question["id"], error={"code": -1, "message": "User rejected sampling request"})
+    offer_asking(one_model, function_kind)
+    with asking_call(handshake_peer) as (stream, question):
+        handshake_peer.respond(question["id"], error={"code": -1, "message": "User rejected sampling request"})
         (last,) = stream.read_to_end()
     assert last["result"]["isError"] is True
     assert "User rejected sampling request" in last["result"]["content"][0]["text"]
@@ -301,7 +303,7 @@ def test_a_client_that_answers_with_an_error_fails_the_call_in_its_words(
 
 @pytest.mark.shows("elicitation.content", "sampling.content")
 @pytest.mark.parametrize(
-    ("asking", "answer", "said"),
+    ("ask_client", "answer", "reason"),
     [
         (one_form, {"action": "accept", "content": {"name": "Ada"}}, "age"),
         (one_form, {"action": "accept", "content": {"name": "Ada", "age": -1}}, "age"),
@@ -323,30 +325,30 @@ def test_a_client_that_answers_with_an_error_fails_the_call_in_its_words(
     ],
 )
 def test_an_answer_that_does_not_fit_the_question_fails_the_call_and_says_why(
-    offer_asking: Callable[..., None], asker: Peer, asking: Asking, answer: Any, said: str
+    offer_asking: Callable[..., None], handshake_peer: Peer, ask_client: AskFunction, answer: Any, reason: str
 ) -> None:
-    offer_asking(asking)
-    with asking_call(asker) as (stream, question):
-        assert asker.respond(question["id"], answer).status_code == 202
-        assert said in failure(stream)
+    offer_asking(ask_client)
+    with asking_call(handshake_peer) as (stream, question):
+        assert handshake_peer.respond(question["id"], answer).status_code == 202
+        assert reason in failure(stream)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("function_kind", FUNCTION_KINDS)
 def test_several_questions_go_out_together_and_are_answered_in_any_order(
-    offer_asking: Callable[..., None], asker: Peer, way: str
+    offer_asking: Callable[..., None], handshake_peer: Peer, function_kind: str
 ) -> None:
-    offer_asking(two_at_once, way)
-    with asking_call(asker) as (stream, who):
+    offer_asking(two_at_once, function_kind)
+    with asking_call(handshake_peer) as (stream, who):
         where = stream.next()
         assert (who["method"], where["method"]) == ("elicitation/create", "roots/list")
-        asker.respond(where["id"], ROOTS)
-        accept(asker, who)
+        handshake_peer.respond(where["id"], ROOTS)
+        accept(handshake_peer, who)
         assert final_value(stream) == [{"name": "Ada"}, ROOTS["roots"]]
 
 
 @pytest.mark.usefixtures("registries")
-def test_what_a_resource_and_a_prompt_ask_is_asked_on_their_streams(
-    offer_resources: Offer, offer_prompts: Offer, asker: Peer
+def test_elicitations_of_resources_and_prompts_are_sent_on_their_streams(
+    offer_resources: Offer, offer_prompts: Offer, handshake_peer: Peer
 ) -> None:
     @resource("docs://who")
     async def who(context: ToolContext) -> str:
@@ -359,8 +361,8 @@ def test_what_a_resource_and_a_prompt_ask_is_asked_on_their_streams(
     offer_resources("docs://who")
     offer_prompts("greet")
     for method, params in (("resources/read", {"uri": "docs://who"}), ("prompts/get", {"name": "greet"})):
-        with asker.stream(method, params) as stream:
-            accept(asker, stream.next(), f"Ada of {method}")
+        with handshake_peer.stream(method, params) as stream:
+            accept(handshake_peer, stream.next(), f"Ada of {method}")
             (last,) = stream.read_to_end()
             assert f"Ada of {method}" in json.dumps(last["result"])
 
@@ -369,43 +371,43 @@ def test_what_a_resource_and_a_prompt_ask_is_asked_on_their_streams(
 
 
 @pytest.mark.shows("elicitation.bound", "elicitation.state")
-def test_an_answer_of_anybody_else_or_to_anything_else_changes_nothing(
+def test_responses_of_other_sessions_and_with_other_ids_change_nothing(
     offer_asking: Callable[..., None],
-    asker: Peer,
+    handshake_peer: Peer,
     client: RawClient,
     tenant: Tenant,
     make_client: Callable[[str], RawClient],
     other_key: str,
 ) -> None:
     offer_asking(one_form)
-    yes = {"action": "accept", "content": {"name": "Mallory", "age": 1}}
+    acceptance = {"action": "accept", "content": {"name": "Mallory", "age": 1}}
     colleague = make_client(keys.issue(tenant, "colleague")[1])
     others = [client.handshake(NEWEST, ALL), colleague.handshake(NEWEST, ALL), make_client(other_key).handshake()]
-    with asking_call(asker) as (stream, question):
-        assert [other.respond(question["id"], yes).status_code for other in others] == [202] * 3
+    with asking_call(handshake_peer) as (stream, question):
+        assert [other.respond(question["id"], acceptance).status_code for other in others] == [202] * 3
         call_id = question["id"].partition(":")[0]
         for id in ("nobody", 1, call_id, f"{call_id}:elicitation-2", f"{call_id}:", ":elicitation-1"):
-            assert asker.respond(id, yes).status_code == 202
-        assert Peer(colleague, NEWEST, asker.session_id).respond(question["id"], yes).status_code == 404
+            assert handshake_peer.respond(id, acceptance).status_code == 202
+        assert Peer(colleague, NEWEST, handshake_peer.session_id).respond(question["id"], acceptance).status_code == 404
         assert not CallInput.objects.exists()
-        asker.respond(question["id"], {"action": "decline"})
+        handshake_peer.respond(question["id"], {"action": "decline"})
         assert final_value(stream) == ["decline", {}]
 
 
 @pytest.mark.shows("base.own-request-ids")
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("function_kind", FUNCTION_KINDS)
 def test_an_answer_counts_once_and_each_question_has_an_id_of_its_own(
-    offer_asking: Callable[..., None], asker: Peer, eventually: Offer, way: str
+    offer_asking: Callable[..., None], handshake_peer: Peer, eventually: Offer, function_kind: str
 ) -> None:
-    offer_asking(same_key_twice, way)
+    offer_asking(same_key_twice, function_kind)
     ids = []
     for call in range(2):
-        with asking_call(asker, id=call) as (stream, first):
-            accept(asker, first, "one")
+        with asking_call(handshake_peer, id=call) as (stream, first):
+            accept(handshake_peer, first, "one")
             second = stream.next()
-            accept(asker, first, "again")
-            accept(asker, second, "two")
-            accept(asker, second, "again")
+            accept(handshake_peer, first, "again")
+            accept(handshake_peer, second, "two")
+            accept(handshake_peer, second, "again")
             assert final_value(stream) == ["one", "two"]
             ids += [first["id"], second["id"]]
     assert len(set(ids)) == 4
@@ -413,13 +415,13 @@ def test_an_answer_counts_once_and_each_question_has_an_id_of_its_own(
 
 
 @pytest.mark.shows("elicitation.claimed-identity")
-def test_whatever_a_client_and_its_user_claim_to_be_the_key_says_who_they_are(
+def test_the_key_identifies_the_caller_whatever_the_client_claims(
     offer_asking: Callable[..., None], client: RawClient, tenant: Tenant, other_tenant: Tenant
 ) -> None:
     offer_asking(who_calls)
     info = {"name": other_tenant.slug, "version": "1"}
-    opened = client.initialize(capabilities=ALL, clientInfo=info)
-    peer = Peer(client, NEWEST, opened.headers["Mcp-Session-Id"], ALL)
+    response = client.initialize(capabilities=ALL, clientInfo=info)
+    peer = Peer(client, NEWEST, response.headers["Mcp-Session-Id"], ALL)
     with asking_call(peer) as (stream, question):
         accept(peer, question, "the admin of rival")
         assert final_value(stream) == ["the admin of rival", "acme", "rival"]
@@ -428,26 +430,26 @@ def test_whatever_a_client_and_its_user_claim_to_be_the_key_says_who_they_are(
 
 
 @pytest.mark.shows("elicitation.own-authorization")
-def test_without_a_key_nobody_is_asked_anything_and_no_answer_makes_up_for_one(
-    offer_asking: Callable[..., None], asker: Peer, make_client: Callable[[str | None], RawClient]
+def test_without_a_key_calls_and_responses_are_rejected(
+    offer_asking: Callable[..., None], handshake_peer: Peer, make_client: Callable[[str | None], RawClient]
 ) -> None:
     offer_asking(one_page)
-    nobody = Peer(make_client(None), NEWEST, asker.session_id)
-    assert nobody.call("ask").status_code == 401
-    with asking_call(asker) as (stream, question):
-        assert nobody.respond(question["id"], {"action": "accept"}).status_code == 401
-        asker.respond(question["id"], {"action": "accept"})
+    anonymous = Peer(make_client(None), NEWEST, handshake_peer.session_id)
+    assert anonymous.call("ask").status_code == 401
+    with asking_call(handshake_peer) as (stream, question):
+        assert anonymous.respond(question["id"], {"action": "accept"}).status_code == 401
+        handshake_peer.respond(question["id"], {"action": "accept"})
         assert final_value(stream) == "accept"
-    assert nobody.call("ask").status_code == 401
+    assert anonymous.call("ask").status_code == 401
 
 
 # --- Time, silence and cancellation --------------------------------------------------------------------------------
 
 
 @pytest.mark.shows("cancellation.late-answer", "cancellation.own-requests", "lifecycle.question-timeouts")
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("function_kind", FUNCTION_KINDS)
 def test_a_question_without_an_answer_is_withdrawn_and_an_answer_that_comes_late_changes_nothing(
-    offer_asking: Callable[..., None], asker: Peer, settings: Any, way: str
+    offer_asking: Callable[..., None], handshake_peer: Peer, settings: Any, function_kind: str
 ) -> None:
     async def form_then_roots(context: ToolContext) -> Any:
         try:
@@ -457,72 +459,72 @@ def test_a_question_without_an_answer_is_withdrawn_and_an_answer_that_comes_late
             return [str(problem), await context.list_roots()]
 
     settings.MCPHUB_ELICITATION_TIMEOUT = 0.1
-    offer_asking(form_then_roots, way)
-    with asking_call(asker) as (stream, form):
-        withdrawn = stream.next()
-        assert withdrawn["method"] == "notifications/cancelled"
-        assert withdrawn["params"]["requestId"] == form["id"]
-        accept(asker, form)
+    offer_asking(form_then_roots, function_kind)
+    with asking_call(handshake_peer) as (stream, form):
+        cancelled = stream.next()
+        assert cancelled["method"] == "notifications/cancelled"
+        assert cancelled["params"]["requestId"] == form["id"]
+        accept(handshake_peer, form)
         assert not CallInput.objects.exists()
-        asker.respond(stream.next()["id"], ROOTS)
+        handshake_peer.respond(stream.next()["id"], ROOTS)
         assert final_value(stream) == ["The client did not answer within 0.1 seconds.", ROOTS["roots"]]
     kinds = CallEvent.objects.order_by("sequence").values_list("kind", flat=True)
     assert list(kinds) == ["request", "withdrawal", "request"]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("asking", [pytest.param(same_key_twice, marks=pytest.mark.slow), side_by_side])
+@pytest.mark.parametrize("function_kind", FUNCTION_KINDS)
+@pytest.mark.parametrize("ask_client", [pytest.param(same_key_twice, marks=pytest.mark.slow), side_by_side])
 def test_waiting_for_an_answer_is_not_the_functions_time(
     offer_asking: Callable[..., None],
-    asker: Peer,
+    handshake_peer: Peer,
     monkeypatch: pytest.MonkeyPatch,
     eventually: Offer,
-    way: str,
-    asking: Asking,
+    function_kind: str,
+    ask_client: AskFunction,
 ) -> None:
-    offer_asking(asking, way, timeout=0.4, read_only=True)
+    offer_asking(ask_client, function_kind, timeout=0.4, read_only=True)
     monkeypatch.setattr(inputs, "POLL_SECONDS", 0.3)
     answer = {**ROOTS, "action": "accept", "content": {"name": "Ada"}}
-    with asking_call(asker) as (stream, first):
+    with asking_call(handshake_peer) as (stream, first):
         eventually(lambda: RunningCall.objects.filter(status="waiting").exists())
-        asker.respond(first["id"], answer)
+        handshake_peer.respond(first["id"], answer)
         second = stream.next()
         eventually(lambda: CallInput.objects.filter(sealed=inputs.ALREADY_READ).exists())
         eventually(lambda: RunningCall.objects.filter(status="waiting").exists())
-        asker.respond(second["id"], answer)
+        handshake_peer.respond(second["id"], answer)
         assert final_value(stream) in (["Ada", "Ada"], [ROOTS["roots"], ROOTS["roots"]])
 
 
-def test_after_its_answer_the_functions_time_goes_on(offer_asking: Callable[..., None], asker: Peer) -> None:
+def test_after_its_answer_the_functions_time_goes_on(offer_asking: Callable[..., None], handshake_peer: Peer) -> None:
     offer_asking(form_then_hang, timeout=0.2)
-    with asking_call(asker) as (stream, question):
-        asker.respond(question["id"], ROOTS)
+    with asking_call(handshake_peer) as (stream, question):
+        handshake_peer.respond(question["id"], ROOTS)
         assert "did not finish within 0.2 seconds" in failure(stream)
     assert Call.objects.get().outcome == "timeout"
 
 
 @pytest.mark.shows("cancellation.reason-logged", "cancellation.own-requests")
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("function_kind", FUNCTION_KINDS)
 def test_a_call_that_is_cancelled_while_it_waits_stops_and_takes_its_question_back(
-    offer_asking: Callable[..., None], asker: Peer, eventually: Offer, way: str
+    offer_asking: Callable[..., None], handshake_peer: Peer, eventually: Offer, function_kind: str
 ) -> None:
     left = Event()
-    offer_asking(one_form, way, left=left)
-    with asking_call(asker) as (stream, question):
+    offer_asking(one_form, function_kind, left=left)
+    with asking_call(handshake_peer) as (stream, question):
         eventually(lambda: RunningCall.objects.filter(status="waiting").exists())
-        asker.notify("notifications/cancelled", {"requestId": 7, "reason": "no longer needed"})
+        handshake_peer.notify("notifications/cancelled", {"requestId": 7, "reason": "no longer needed"})
         messages = stream.read_to_end()
     assert [message["method"] for message in messages] == ["notifications/cancelled"]
     assert messages[0]["params"]["requestId"] == question["id"]
-    assert way == "async" or left.wait(2.0)
+    assert function_kind == "async" or left.wait(2.0)
     call = eventually(Call.objects.first)
     assert (call.outcome, call.cause) == ("cancelled", "cancelled by its client: no longer needed")
-    assert asker.respond(question["id"], {"action": "decline"}).status_code == 202
+    assert handshake_peer.respond(question["id"], {"action": "decline"}).status_code == 202
     eventually(lambda: not CallInput.objects.exists())
     assert not RunningCall.objects.exists()
 
 
-# --- Who is not asked ----------------------------------------------------------------------------------------------
+# --- Capabilities ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.shows(
@@ -534,7 +536,7 @@ def test_a_call_that_is_cancelled_while_it_waits_stops_and_takes_its_question_ba
 )
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
 @pytest.mark.parametrize(
-    ("capabilities", "asking", "missing"),
+    ("capabilities", "ask_client", "missing"),
     [
         ({}, one_form, "elicitation"),
         ({"sampling": {}, "roots": {}}, one_form, "elicitation"),
@@ -552,10 +554,10 @@ def test_a_client_is_not_asked_for_what_it_did_not_declare(
     client: RawClient,
     version: str,
     capabilities: dict[str, Any],
-    asking: Asking,
+    ask_client: AskFunction,
     missing: str,
 ) -> None:
-    offer_asking(asking)
+    offer_asking(ask_client)
     response = client.handshake(version, capabilities).call("ask")
     assert message_of(response)["result"]["isError"] is True
     assert text_of(response) == f"This tool requires a client that supports {missing}."
@@ -574,18 +576,18 @@ def test_a_client_that_names_no_mode_has_forms(
         assert final_value(stream) == ["decline", {}]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_client_that_takes_one_json_body_hears_no_question_and_is_asked_none(
-    offer_asking: Callable[..., None], asker: Peer, way: str
+@pytest.mark.parametrize("function_kind", FUNCTION_KINDS)
+def test_a_client_that_accepts_only_json_is_sent_no_requests(
+    offer_asking: Callable[..., None], handshake_peer: Peer, function_kind: str
 ) -> None:
-    offer_asking(one_form, way)
-    response = asker.call("ask", headers={"Accept": "application/json"})
+    offer_asking(one_form, function_kind)
+    response = handshake_peer.call("ask", headers={"Accept": "application/json"})
     assert response.headers["content-type"] == "application/json"
     assert text_of(response) == "This tool requires a client that supports elicitation."
     assert not CallEvent.objects.exists()
 
 
-# --- What is not asked ---------------------------------------------------------------------------------------------
+# --- Rejected requests ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.shows(
@@ -595,11 +597,11 @@ def test_a_client_that_takes_one_json_body_hears_no_question_and_is_asked_none(
     "sampling.results-complete",
 )
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
-@pytest.mark.parametrize("asking", [form_for_a_secret, page_without_tls, a_result_out_of_place])
-def test_what_nobody_should_be_asked_is_not_sent(
-    offer_asking: Callable[..., None], client: RawClient, version: str, asking: Asking
+@pytest.mark.parametrize("ask_client", [form_for_a_secret, page_without_tls, a_result_out_of_place])
+def test_forbidden_requests_to_the_client_are_not_sent(
+    offer_asking: Callable[..., None], client: RawClient, version: str, ask_client: AskFunction
 ) -> None:
-    offer_asking(asking)
+    offer_asking(ask_client)
     result = message_of(client.peer(version, ALL).call("ask"))["result"]
     assert result["isError"] is True
     assert "inputRequests" not in result
@@ -689,7 +691,7 @@ def test_uses_and_results_of_tools_belong_together(messages: list[dict[str, Any]
         Sample(messages, 50)
 
 
-def test_a_model_that_used_a_tool_is_told_its_result() -> None:
+def test_results_of_tools_follow_their_use_in_sampling_messages() -> None:
     messages = [user("x"), USE, {"role": "user", "content": [RESULT]}, user("and?")]
     assert Sample(messages, 50).params()["messages"] == messages
 
@@ -716,51 +718,51 @@ def test_the_context_of_other_servers_is_left_alone_unless_the_client_declares_i
 
 @pytest.mark.shows("sampling.loop-limit")
 def test_a_call_that_asks_again_and_again_is_stopped(
-    offer_asking: Callable[..., None], asker: Peer, monkeypatch: pytest.MonkeyPatch
+    offer_asking: Callable[..., None], handshake_peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contexts, "MAX_QUESTIONS", 2)
     offer_asking(three_in_a_row)
-    with asking_call(asker) as (stream, question):
-        asker.respond(question["id"], ROOTS)
-        asker.respond(stream.next()["id"], ROOTS)
+    with asking_call(handshake_peer) as (stream, question):
+        handshake_peer.respond(question["id"], ROOTS)
+        handshake_peer.respond(stream.next()["id"], ROOTS)
         assert failure(stream) == "A call can ask at most 2 questions."
 
 
-# --- What is kept --------------------------------------------------------------------------------------------------
+# --- Storage --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.shows("elicitation.state", "sampling.sensitive-data")
-@pytest.mark.parametrize("way", WAYS)
-def test_secrets_in_questions_and_answers_reach_whom_they_are_for_and_are_nowhere_to_be_read(
-    offer_asking: Callable[..., None], asker: Peer, monkeypatch: pytest.MonkeyPatch, way: str
+@pytest.mark.parametrize("function_kind", FUNCTION_KINDS)
+def test_secrets_in_requests_and_responses_are_delivered_and_not_stored_readably(
+    offer_asking: Callable[..., None], handshake_peer: Peer, monkeypatch: pytest.MonkeyPatch, function_kind: str
 ) -> None:
     take, may_take = inputs._take, Event()
-    monkeypatch.setattr(inputs, "_take", lambda *what: take(*what) if may_take.is_set() else None)
-    offer_asking(model_with_secret, way)
+    monkeypatch.setattr(inputs, "_take", lambda *args: take(*args) if may_take.is_set() else None)
+    offer_asking(model_with_secret, function_kind)
     answer = {**REPLY, "_meta": {"access_token": "hunter3"}}
-    with asking_call(asker) as (stream, question):
+    with asking_call(handshake_peer) as (stream, question):
         assert question["params"]["metadata"] == {"api_key": "hunter2"}
-        asker.respond(question["id"], answer)
+        handshake_peer.respond(question["id"], answer)
         assert b"hunter" not in bytes(CallInput.objects.get().sealed)
         may_take.set()
         assert final_value(stream) == answer
-    shown = json.loads(CallEvent.objects.get().data)
-    assert shown["shown"]["params"]["metadata"] == {"api_key": "[redacted]"}
+    event = json.loads(CallEvent.objects.get().data)
+    assert event["shown"]["params"]["metadata"] == {"api_key": "[redacted]"}
     assert "hunter" not in CallEvent.objects.get().data
     assert "hunter" not in Call.objects.get().payload.texts().result
 
 
 @pytest.mark.shows("roots.changes", "roots.kept")
 def test_roots_that_changed_are_asked_for_anew_and_nothing_of_them_is_kept(
-    offer_asking: Callable[..., None], asker: Peer, eventually: Offer
+    offer_asking: Callable[..., None], handshake_peer: Peer, eventually: Offer
 ) -> None:
     offer_asking(the_roots)
     for uri in ("file:///srv/one", "file:///srv/two"):
-        with asking_call(asker) as (stream, question):
+        with asking_call(handshake_peer) as (stream, question):
             assert question["method"] == "roots/list"
-            asker.respond(question["id"], {"roots": [{"uri": uri}]})
+            handshake_peer.respond(question["id"], {"roots": [{"uri": uri}]})
             assert final_value(stream) == [{"uri": uri}]
-        changed = asker.notify("notifications/roots/list_changed")
+        changed = handshake_peer.notify("notifications/roots/list_changed")
         assert (changed.status_code, changed.content) == (202, b"")
     eventually(lambda: not CallInput.objects.exists())
     assert "file:///" not in str(Session.objects.values())

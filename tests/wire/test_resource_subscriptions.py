@@ -1,4 +1,4 @@
-"""Who hears that a resource changed (resources, §Subscriptions; 2026-07-28, subscriptions)."""
+"""Notifications of changed resources (resources, §Subscriptions; 2026-07-28, subscriptions)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from tools_app.models import Resource, ResourceKind, Session, Tenant
 from tools_app.toolkit import resource, resource_updated
 
 UPDATED = "notifications/resources/updated"
-# The URI whose changes are told last of all: what comes before it was told, what does not was not.
+# The URI that is notified last: all other notifications have come before it.
 LAST = "docs://z"
 
 MakeClient = Callable[..., RawClient]
@@ -21,7 +21,7 @@ MakeClient = Callable[..., RawClient]
 
 @pytest.fixture(autouse=True)
 def readable(tenant: Tenant) -> None:
-    """Resources that are told of by code; a change of their rows is another matter."""
+    """Resources whose changes code notifies, independently of their rows."""
     for uri in ("docs://a", LAST):
         create_resource(tenant, uri)
 
@@ -31,8 +31,8 @@ def create_resource(tenant: Tenant, uri: str) -> Resource:
 
 
 @contextmanager
-def hearing(peer: Peer, *uris: str) -> Iterator[Stream]:
-    """A stream of `peer` that tells of these resources, in the way of its era."""
+def listening_stream(peer: Peer, *uris: str) -> Iterator[Stream]:
+    """A stream of `peer` with updates of these resources, in its era."""
     if peer.is_modern:
         wanted = {"notifications": {"resourceSubscriptions": list(uris)}}
         with peer.stream("subscriptions/listen", wanted, id="sub-1") as stream:
@@ -46,16 +46,16 @@ def hearing(peer: Peer, *uris: str) -> Iterator[Stream]:
 
 
 def updated_uri(stream: Stream) -> str:
-    """The URI of the next message, which is of the right form."""
+    """The URI in the next notification."""
     message = stream.next()
     assert message.keys() == {"jsonrpc", "method", "params"}
     assert message["method"] == UPDATED
     return str(message["params"]["uri"])
 
 
-def test_an_edit_of_an_admin_is_told_to_subscribers(peer: Peer, tenant: Tenant) -> None:
+def test_an_edit_of_an_admin_is_notified_to_subscribers(peer: Peer, tenant: Tenant) -> None:
     row = create_resource(tenant, "docs://own")
-    with hearing(peer, "docs://own") as stream:
+    with listening_stream(peer, "docs://own") as stream:
         for text in ("new", "newer"):
             row.text = text
             authoring.save_resource(row)
@@ -65,13 +65,13 @@ def test_an_edit_of_an_admin_is_told_to_subscribers(peer: Peer, tenant: Tenant) 
 
 
 def test_a_message_names_the_subscription_in_the_modern_era_alone(peer: Peer, tenant: Tenant) -> None:
-    with hearing(peer, LAST) as stream:
+    with listening_stream(peer, LAST) as stream:
         resource_updated(tenant.pk, LAST)
         own = {"_meta": {"io.modelcontextprotocol/subscriptionId": "sub-1"}} if peer.is_modern else {}
         assert stream.next() == {"jsonrpc": "2.0", "method": UPDATED, "params": {"uri": LAST, **own}}
 
 
-def test_code_tells_of_one_resource_of_a_template(
+def test_code_notifies_about_one_resource_of_a_template(
     peer: Peer, tenant: Tenant, registries: None, offer_resources: Callable[..., object]
 ) -> None:
     @resource("docs://pages/{page}")
@@ -79,14 +79,14 @@ def test_code_tells_of_one_resource_of_a_template(
         return page
 
     offer_resources("docs://pages/{page}")
-    with hearing(peer, "docs://pages/a", LAST) as stream:
+    with listening_stream(peer, "docs://pages/a", LAST) as stream:
         for uri in ("docs://pages/b", "docs://pages/a", LAST):
             resource_updated(tenant.pk, uri)
-        # Changes that come together are told in any order.
+        # Simultaneous changes are notified in any order.
         assert {updated_uri(stream), updated_uri(stream)} == {"docs://pages/a", LAST}
 
 
-def test_code_tells_of_a_resource_by_its_uri(
+def test_code_notifies_about_a_resource_by_its_uri(
     peer: Peer, tenant: Tenant, registries: None, offer_resources: Callable[..., object]
 ) -> None:
     @resource("docs://guide")
@@ -94,24 +94,24 @@ def test_code_tells_of_a_resource_by_its_uri(
         return "guide"
 
     offer_resources("docs://guide")
-    with hearing(peer, "docs://guide") as stream:
+    with listening_stream(peer, "docs://guide") as stream:
         resource_updated(tenant.pk, "docs://guide")
         assert updated_uri(stream) == "docs://guide"
 
 
-def test_nothing_is_told_of_what_was_not_subscribed_to(peer: Peer, tenant: Tenant) -> None:
-    with hearing(peer, LAST) as stream:
+def test_unsubscribed_resources_are_not_notified(peer: Peer, tenant: Tenant) -> None:
+    with listening_stream(peer, LAST) as stream:
         authoring.save_resource(Resource.objects.get(tenant=tenant, uri="docs://a"))
         resource_updated(tenant.pk, "docs://a")
         resource_updated(tenant.pk, LAST)
         assert updated_uri(stream) == LAST
 
 
-def test_nothing_is_told_of_another_tenants_resource_of_the_same_uri(
+def test_a_resource_of_another_tenant_with_the_same_uri_is_not_notified(
     peer: Peer, tenant: Tenant, other_tenant: Tenant
 ) -> None:
     foreign = create_resource(other_tenant, "docs://a")
-    with hearing(peer, "docs://a", LAST) as stream:
+    with listening_stream(peer, "docs://a", LAST) as stream:
         authoring.save_resource(foreign)
         resource_updated(other_tenant.pk, "docs://a")
         resource_updated(tenant.pk, LAST)
@@ -119,7 +119,7 @@ def test_nothing_is_told_of_another_tenants_resource_of_the_same_uri(
 
 
 @pytest.mark.shows("resources.access")
-def test_nothing_is_told_of_what_one_may_not_read(
+def test_resources_that_the_caller_may_not_read_are_not_notified(
     peer: Peer, tenant: Tenant, registries: None, offer_resources: Callable[..., list[Resource]]
 ) -> None:
     @resource("docs://pages/{page}")
@@ -132,23 +132,23 @@ def test_nothing_is_told_of_what_one_may_not_read(
         assert message_of(peer.request("resources/subscribe", {"uri": uri}))["result"] == {}
     for one in disabled:
         authoring.set_enabled(one, enabled=False)
-    with hearing(peer, *(["docs://nothing", *unreadable] if peer.is_modern else []), LAST) as stream:
+    with listening_stream(peer, *(["docs://nothing", *unreadable] if peer.is_modern else []), LAST) as stream:
         for uri in ("docs://a", "docs://nothing", "docs://pages/a", LAST):
             resource_updated(tenant.pk, uri)
         assert updated_uri(stream) == LAST
 
 
-def test_a_change_is_told_to_each_subscriber(make_client: MakeClient, tenant: Tenant, key: str) -> None:
+def test_a_change_is_notified_to_each_subscriber(make_client: MakeClient, tenant: Tenant, key: str) -> None:
     second = keys.issue(tenant, "second")[1]
     row = create_resource(tenant, "docs://own")
     one, other = make_client(key).handshake(), make_client(second).peer(MODERN)
-    with hearing(one, "docs://own") as first, hearing(other, "docs://own") as another:
+    with listening_stream(one, "docs://own") as first, listening_stream(other, "docs://own") as another:
         authoring.save_resource(row)
         assert (updated_uri(first), updated_uri(another)) == ("docs://own", "docs://own")
 
 
-def test_who_unsubscribes_hears_no_more(session: Peer, tenant: Tenant) -> None:
-    with hearing(session, "docs://a", LAST) as stream:
+def test_unsubscribing_ends_the_notifications(session: Peer, tenant: Tenant) -> None:
+    with listening_stream(session, "docs://a", LAST) as stream:
         resource_updated(tenant.pk, "docs://a")
         assert updated_uri(stream) == "docs://a"
         assert message_of(session.request("resources/unsubscribe", {"uri": "docs://a"}))["result"] == {}
@@ -158,7 +158,7 @@ def test_who_unsubscribes_hears_no_more(session: Peer, tenant: Tenant) -> None:
 
 
 def test_one_may_subscribe_while_a_stream_is_open_and_more_than_once(session: Peer, tenant: Tenant) -> None:
-    with hearing(session) as stream:
+    with listening_stream(session) as stream:
         for _ in range(2):
             assert message_of(session.request("resources/subscribe", {"uri": LAST}))["result"] == {}
         resource_updated(tenant.pk, LAST)
@@ -171,19 +171,17 @@ def test_one_may_subscribe_while_a_stream_is_open_and_more_than_once(session: Pe
 def test_a_subscription_is_a_sessions_own(client: RawClient, tenant: Tenant) -> None:
     subscribed, other = client.handshake(), client.handshake()
     message_of(subscribed.request("resources/subscribe", {"uri": "docs://a"}))
-    with hearing(other, LAST) as stream:
+    with listening_stream(other, LAST) as stream:
         resource_updated(tenant.pk, "docs://a")
         resource_updated(tenant.pk, LAST)
         assert updated_uri(stream) == LAST
 
 
-def test_to_unsubscribe_from_what_one_never_heard_of_is_no_error(session: Peer) -> None:
+def test_unsubscribing_without_a_subscription_is_no_error(session: Peer) -> None:
     assert message_of(session.request("resources/unsubscribe", {"uri": "docs://never"}))["result"] == {}
 
 
-def test_who_subscribes_to_what_names_nothing_is_refused_and_nothing_is_kept(
-    session: Peer, other_tenant: Tenant
-) -> None:
+def test_a_subscription_to_an_unknown_resource_is_rejected_and_not_stored(session: Peer, other_tenant: Tenant) -> None:
     create_resource(other_tenant, "docs://theirs")
     for uri in ("docs://nothing", "docs://theirs", "docs://" + "x" * 8_000):
         refusal = error_of(session.request("resources/subscribe", {"uri": uri}))
@@ -191,7 +189,7 @@ def test_who_subscribes_to_what_names_nothing_is_refused_and_nothing_is_kept(
     assert Session.objects.get().subscriptions == []
 
 
-def test_a_listen_is_acknowledged_without_what_names_nothing(client: RawClient) -> None:
+def test_a_listen_is_acknowledged_without_unknown_resources(client: RawClient) -> None:
     wanted = {"notifications": {"resourceSubscriptions": ["docs://nothing", LAST]}}
     with client.peer(MODERN).stream("subscriptions/listen", wanted) as stream:
         assert stream.next()["params"]["notifications"] == {"resourceSubscriptions": [LAST]}
@@ -226,12 +224,6 @@ def test_subscriptions_are_bounded(session: Peer, tenant: Tenant, monkeypatch: p
     assert "result" in message_of(session.request("resources/subscribe", {"uri": "a://c"}))
 
 
-def test_so_are_those_of_a_listen(client: RawClient) -> None:
-    uris = [f"docs://{number}" for number in range(sessions.MAX_SUBSCRIPTIONS + 1)]
-    response = client.modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}})
-    assert (response.status_code, error_of(response)["code"]) == (400, -32602)
-
-
 @pytest.mark.parametrize("method", ["resources/subscribe", "resources/unsubscribe"])
 def test_a_uri_that_is_no_text_is_refused(client: RawClient, method: str) -> None:
     peer = client.handshake()
@@ -251,9 +243,9 @@ def test_the_modern_era_has_no_such_methods(client: RawClient, method: str) -> N
     assert (response.status_code, error_of(response)["code"]) == (404, -32601)
 
 
-def test_what_is_gone_is_told_by_the_list_alone(session: Peer, tenant: Tenant) -> None:
+def test_a_deleted_resource_is_notified_by_the_list_only(session: Peer, tenant: Tenant) -> None:
     row = create_resource(tenant, "docs://own")
-    with hearing(session, "docs://own", LAST) as stream:
+    with listening_stream(session, "docs://own", LAST) as stream:
         authoring.delete(row)
         assert stream.next()["method"] == "notifications/resources/list_changed"
         resource_updated(tenant.pk, LAST)
@@ -264,8 +256,8 @@ def test_what_is_gone_is_told_by_the_list_alone(session: Peer, tenant: Tenant) -
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether the stream that looked was the one to tell, for each look at a change."""
+def checks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each check of a change, whether the stream that checked was the one to notify."""
     made: list[bool] = []
     is_listener = sessions.is_listener
 
@@ -278,14 +270,14 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @pytest.mark.shows("streamable-http.one-stream")
-def test_of_two_streams_of_a_session_the_newest_tells_and_the_other_takes_over(
-    session: Peer, tenant: Tenant, looks: list[bool], eventually: Callable[..., object]
+def test_the_newest_stream_of_a_session_has_the_notifications_and_the_other_takes_over(
+    session: Peer, tenant: Tenant, checks: list[bool], eventually: Callable[..., object]
 ) -> None:
-    with hearing(session, "docs://a", LAST) as first:
+    with listening_stream(session, "docs://a", LAST) as first:
         with session.listening() as second:
             resource_updated(tenant.pk, "docs://a")
             assert updated_uri(second) == "docs://a"
-            eventually(lambda: sorted(looks) == [False, True])
+            eventually(lambda: sorted(checks) == [False, True])
         eventually(lambda: tenant.sessions.get().listener is None)
         resource_updated(tenant.pk, LAST)
         assert updated_uri(first) == LAST
@@ -293,6 +285,6 @@ def test_of_two_streams_of_a_session_the_newest_tells_and_the_other_takes_over(
 
 def test_a_stream_that_comes_back_misses_nothing_that_comes_after(session: Peer, tenant: Tenant) -> None:
     for uri in ("docs://a", LAST):
-        with hearing(session, "docs://a", LAST) as stream:
+        with listening_stream(session, "docs://a", LAST) as stream:
             resource_updated(tenant.pk, uri)
             assert updated_uri(stream) == uri

@@ -65,7 +65,7 @@ def read(peer: Peer, uri: object) -> Any:
 
 
 def named(uri: object) -> dict[str, str | None]:
-    """The header that repeats a URI which no header can hold as it is."""
+    """The header with a URI that must be encoded."""
     if not isinstance(uri, str) or (uri.isascii() and uri.isprintable()):
         return {}
     return {"Mcp-Name": f"=?base64?{base64.b64encode(uri.encode()).decode()}?="}
@@ -78,7 +78,7 @@ def contents_of(peer: Peer, uri: str) -> list[dict[str, Any]]:
 
 
 def is_not_found(peer: Peer, uri: str) -> bool:
-    """Whether the answer is what this revision says of a URI that names nothing."""
+    """Whether the response is the error of this revision for an unknown URI."""
     response = read(peer, uri)
     status, code = (400, -32602) if peer.is_modern else (200, -32002)
     error = {"code": code, "message": "Resource not found", "data": {"uri": uri}}
@@ -167,7 +167,7 @@ def test_a_uri_that_names_nothing_is_not_found(peer: Peer, library: list[Resourc
 
 
 @pytest.mark.shows("resources.access")
-def test_what_is_disabled_or_another_tenants_looks_like_what_never_was(
+def test_disabled_and_foreign_resources_look_like_unknown_ones(
     peer: Peer, library: list[Resource], other_tenant: Tenant
 ) -> None:
     foreign = {"tenant": other_tenant, "name": "x", "kind": ResourceKind.TEXT}
@@ -242,7 +242,7 @@ def test_of_a_function_that_breaks_the_client_learns_only_that_it_did(
         (ProtocolError("Closed.", 7, {"until": 9}), {"code": 7, "message": "Closed.", "data": {"until": 9}}),
     ],
 )
-def test_a_function_may_say_what_is_wrong(
+def test_a_function_may_raise_an_error_for_its_client(
     peer: Peer, registries: None, offer_resources: OfferResources, problem: Exception, expected: object
 ) -> None:
     @resource("docs://closed")
@@ -296,7 +296,7 @@ def test_a_reading_takes_from_the_limits(client: RawClient, library: list[Resour
     assert (response.status_code, error_of(response)["data"]["scope"]) == (429, "key")
 
 
-def test_what_was_read_is_fresh_only_when_it_arrives(peer: Peer, library: list[Resource]) -> None:
+def test_contents_are_fresh_only_when_they_arrive(peer: Peer, library: list[Resource]) -> None:
     result = message_of(read(peer, "docs://guide"))["result"]
     hints = {name: result[name] for name in ("resultType", "ttlMs", "cacheScope") if name in result}
     own = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
@@ -327,7 +327,7 @@ def test_a_text_and_a_file_are_read_as_they_were_stored(
 
 
 class Service(ThreadingHTTPServer):
-    """Answers each request by `status`, `kind` and `body`, and keeps its path and its authorization."""
+    """Responds with `status`, `kind` and `body`, and records the path and the authorization of each request."""
 
     daemon_threads = True
     status, kind, body = 200, "text/plain", b""
@@ -354,7 +354,7 @@ class Answering(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    """A web service on this machine."""
+    """A web service on loopback."""
     with Service() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -365,7 +365,7 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture
 def remote(tenant: Tenant, service: Service) -> Resource:
-    """A template whose contents the service brings, under a secret."""
+    """A template whose contents come from the service, with a secret."""
     Tenant.objects.filter(pk=tenant.pk).update(allowed_networks=["127.0.0.0/8"])
     authoring.set_secret(tenant, "TOKEN", "hunter2")
     config = {
@@ -385,7 +385,7 @@ def remote(tenant: Tenant, service: Service) -> Resource:
         (("text/plain", b"Bearer hunter2"), {"mimeType": "text/plain", "text": "Bearer [redacted]"}),
     ],
 )
-def test_a_request_brings_what_the_service_answers_without_its_secrets(
+def test_a_resource_has_the_response_of_the_service_without_secrets(
     peer: Peer, remote: Resource, service: Service, answer: tuple[str, bytes], expected: dict[str, str]
 ) -> None:
     service.kind, service.body = answer
@@ -394,7 +394,7 @@ def test_a_request_brings_what_the_service_answers_without_its_secrets(
 
 
 @pytest.mark.parametrize("status", [404, 410])
-def test_what_a_service_does_not_have_is_not_found(peer: Peer, remote: Resource, service: Service, status: int) -> None:
+def test_a_404_of_the_service_is_not_found(peer: Peer, remote: Resource, service: Service, status: int) -> None:
     service.status, service.body = status, b"nothing of that name"
     assert is_not_found(peer, "api://nothing")
     assert len(service.received) == 1

@@ -1,4 +1,4 @@
-"""Streams that break and are taken up again after their last event (2025-11-25, transports, §Resumability)."""
+"""Streams that break and are resumed after their last event (2025-11-25, transports, §Resumability)."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ from tools_app.toolkit import ProtocolError, ToolContext, tool
 from tools_app.transport import responses
 
 NEWEST = HANDSHAKES[-1]
-WAYS = ("async", "sync", "worker")
+FUNCTION_KINDS = ("async", "sync", "worker")
 TOKEN = {"progressToken": "t"}
 LAST_EVENT = "Last-Event-ID"
 CHANGED = "notifications/tools/list_changed"
@@ -54,7 +54,7 @@ Offer = Callable[..., Any]
 
 
 class Gate:
-    """Holds a tool in the middle until a test lets it go on."""
+    """Blocks a tool in the middle until a test opens it."""
 
     def __init__(self) -> None:
         self._opened = Event()
@@ -71,14 +71,14 @@ class Gate:
 
 @pytest.fixture
 def gate() -> Iterator[Gate]:
-    held = Gate()
-    yield held
-    held.open()
+    gate = Gate()
+    yield gate
+    gate.open()
 
 
 @pytest.fixture
 def offer_steps(registries: None, offer: Offer, gate: Gate) -> Callable[..., None]:
-    """Offer a tool "steps", run in one of WAYS: three steps, a gate, two more, and an answer or an error."""
+    """Offer a tool "steps" of one of FUNCTION_KINDS: three steps, a gate, two more, and a result or an error."""
 
     def finished(context: ToolContext, *, fails: bool) -> str:
         context.progress(4)
@@ -87,8 +87,8 @@ def offer_steps(registries: None, offer: Offer, gate: Gate) -> Callable[..., Non
             raise ProtocolError("it broke", -31000, {"step": 5})
         return "done"
 
-    def add(way: str) -> None:
-        if way == "async":
+    def add(function_kind: str) -> None:
+        if function_kind == "async":
 
             @tool(name="steps")
             async def steps_here(context: ToolContext, fails: bool = False) -> str:
@@ -98,7 +98,7 @@ def offer_steps(registries: None, offer: Offer, gate: Gate) -> Callable[..., Non
                 return finished(context, fails=fails)
         else:
 
-            @tool(name="steps", background=way == "worker")
+            @tool(name="steps", background=function_kind == "worker")
             def steps(context: ToolContext, fails: bool = False) -> str:
                 for step in (1, 2, 3):
                     context.progress(step)
@@ -111,24 +111,24 @@ def offer_steps(registries: None, offer: Offer, gate: Gate) -> Callable[..., Non
 
 
 def steps_of(messages: list[ReceivedMessage]) -> list[int]:
-    return [heard.message["params"]["progress"] for heard in messages if "method" in heard.message]
+    return [item.message["params"]["progress"] for item in messages if "method" in item.message]
 
 
-def resumed(peer: Peer, last_event: str) -> list[ReceivedMessage]:
-    """All of a stream that is taken up again, to its end."""
+def resume(peer: Peer, last_event: str) -> list[ReceivedMessage]:
+    """All messages of a resumed stream."""
     with peer.listening({LAST_EVENT: last_event}) as stream:
         assert stream.response.status_code == 200
         return list(stream)
 
 
-def is_plain(stream: Stream, offer: Offer) -> bool:
-    """Whether a stream is one that tells of changes, and tells of nothing else."""
+def has_only_changes(stream: Stream, offer: Offer) -> bool:
+    """Whether the next message of a stream is about a change."""
     offer("echo")
     return stream.next()["method"] == CHANGED
 
 
-def ended_call(peer: Peer, gate: Gate, **arguments: Any) -> list[ReceivedMessage]:
-    """All messages of a call of "steps" that was heard to its end."""
+def finished_call(peer: Peer, gate: Gate, **arguments: Any) -> list[ReceivedMessage]:
+    """All messages of a finished call of "steps"."""
     gate.open()
     with peer.stream("tools/call", call_params("steps", arguments, TOKEN), id="s") as stream:
         return list(stream)
@@ -137,7 +137,7 @@ def ended_call(peer: Peer, gate: Gate, **arguments: Any) -> list[ReceivedMessage
 # --- Ids -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_stream_begins_by_saying_where_to_come_back_since_2025_11_25(
+def test_a_stream_begins_with_an_id_and_a_retry_delay_since_2025_11_25(
     offer_steps: Callable[..., None], gate: Gate, session: Peer
 ) -> None:
     offer_steps("async")
@@ -157,9 +157,9 @@ def test_streams_of_the_modern_era_have_no_ids_and_cannot_be_taken_up_again(
     offer_steps: Callable[..., None], gate: Gate, client: RawClient
 ) -> None:
     offer_steps("async")
-    heard = ended_call(client.peer(MODERN), gate)
-    assert steps_of(heard) == [1, 2, 3, 4, 5]
-    assert {message.id for message in heard} == {""}
+    received = finished_call(client.peer(MODERN), gate)
+    assert steps_of(received) == [1, 2, 3, 4, 5]
+    assert {message.id for message in received} == {""}
     call = Call.objects.get()
     fields = client.headers({"MCP-Protocol-Version": MODERN, LAST_EVENT: f"{call.pk}/1", "Content-Type": None})
     assert client.http.get(client.path, headers=fields).status_code == 405
@@ -177,7 +177,7 @@ def test_no_two_events_of_a_session_have_the_same_id(
         for _ in range(2):
             with peer.stream("tools/call", call_params("steps", meta=TOKEN), id="same") as stream:
                 primer = stream.next_event()
-                ids += [primer.id, *(heard.id for heard in stream if "method" in heard.message)]
+                ids += [primer.id, *(item.id for item in stream if "method" in item.message)]
         offer("echo")
         ids += [id for id in [listening.next_event().id] if id]
     assert len(ids) >= 12
@@ -185,15 +185,15 @@ def test_no_two_events_of_a_session_have_the_same_id(
     assert len(set(ids)) == len(ids)
 
 
-# --- Coming back ---------------------------------------------------------------------------------------------------
+# --- Resuming ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("function_kind", FUNCTION_KINDS)
 @pytest.mark.parametrize("version", EACH_HANDSHAKE)
 def test_a_client_that_lost_its_stream_comes_back_while_the_call_still_runs(
-    offer_steps: Callable[..., None], gate: Gate, client: RawClient, version: str, way: str
+    offer_steps: Callable[..., None], gate: Gate, client: RawClient, version: str, function_kind: str
 ) -> None:
-    offer_steps(way)
+    offer_steps(function_kind)
     peer = client.handshake(version)
     with peer.stream("tools/call", call_params("steps", meta=TOKEN), id="s") as stream:
         lost_at = next(iter(stream))
@@ -209,18 +209,18 @@ def test_a_client_that_lost_its_stream_comes_back_while_the_call_still_runs(
     assert Call.objects.get().outcome == "ok"
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("function_kind", FUNCTION_KINDS)
 def test_after_the_call_ended_each_event_brings_what_came_after_it_and_the_answer(
-    offer_steps: Callable[..., None], gate: Gate, client: RawClient, way: str
+    offer_steps: Callable[..., None], gate: Gate, client: RawClient, function_kind: str
 ) -> None:
-    offer_steps(way)
+    offer_steps(function_kind)
     peer = client.handshake(NEWEST)
-    *events, answer = ended_call(peer, gate)
+    *events, answer = finished_call(peer, gate)
     assert steps_of(events) == [1, 2, 3, 4, 5]
     for position, event in enumerate(events):
-        again = resumed(peer, event.id)
-        assert [(heard.id, heard.message) for heard in again[:-1]] == [
-            (heard.id, heard.message) for heard in events[position + 1 :]
+        again = resume(peer, event.id)
+        assert [(item.id, item.message) for item in again[:-1]] == [
+            (item.id, item.message) for item in events[position + 1 :]
         ]
         assert again[-1].message == answer.message
 
@@ -232,29 +232,29 @@ def test_a_stream_that_breaks_again_and_again_loses_and_repeats_nothing(
     peer = client.handshake(NEWEST)
     with peer.stream("tools/call", call_params("steps", meta=TOKEN), id="s") as stream:
         last = stream.next_event().id
-    heard: list[ReceivedMessage] = []
-    while not (heard and "result" in heard[-1].message):
-        if len(heard) == 3:
+    received: list[ReceivedMessage] = []
+    while not (received and "result" in received[-1].message):
+        if len(received) == 3:
             gate.open()
         with peer.listening({LAST_EVENT: last}) as stream:
-            heard.append(next(iter(stream)))
-            last = heard[-1].id
-    assert steps_of(heard) == [1, 2, 3, 4, 5]
+            received.append(next(iter(stream)))
+            last = received[-1].id
+    assert steps_of(received) == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("function_kind", FUNCTION_KINDS)
 def test_an_answer_that_was_an_error_is_one_again(
-    offer_steps: Callable[..., None], gate: Gate, client: RawClient, way: str
+    offer_steps: Callable[..., None], gate: Gate, client: RawClient, function_kind: str
 ) -> None:
-    offer_steps(way)
+    offer_steps(function_kind)
     peer = client.handshake(NEWEST)
-    *events, answer = ended_call(peer, gate, fails=True)
+    *events, answer = finished_call(peer, gate, fails=True)
     assert answer.message["error"] == {"code": -31000, "message": "it broke", "data": {"step": 5}}
-    assert resumed(peer, events[-1].id)[-1].message == answer.message
+    assert resume(peer, events[-1].id)[-1].message == answer.message
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25"])
-def test_what_a_call_says_just_before_its_end_is_enough_to_come_back_for_the_answer(
+def test_an_event_just_before_the_end_of_a_call_is_enough_to_resume_for_the_answer(
     registries: None, offer: Offer, client: RawClient, version: str
 ) -> None:
     @tool
@@ -265,8 +265,8 @@ def test_what_a_call_says_just_before_its_end_is_enough_to_come_back_for_the_ans
     offer("brief")
     peer = client.handshake(version)
     with peer.stream("tools/call", call_params("brief", meta=TOKEN)) as stream:
-        said, answer = list(stream)
-    (again,) = resumed(peer, said.id)
+        progress, answer = list(stream)
+    (again,) = resume(peer, progress.id)
     assert again.message == answer.message
 
 
@@ -279,7 +279,7 @@ def test_a_call_that_was_cancelled_has_no_answer_to_come_back_for(
         last = next(iter(stream)).id
     peer.notify("notifications/cancelled", {"requestId": "s"})
     eventually(Call.objects.exists)
-    again = resumed(peer, last)
+    again = resume(peer, last)
     assert steps_of(again) == [2, 3]
     assert len(again) == 2
 
@@ -301,31 +301,31 @@ def test_a_long_past_is_replayed_whole_and_in_order(
     with peer.stream("tools/call", call_params("chatter", meta=TOKEN)) as stream:
         primer = stream.next_event()
         stream.read_to_end()
-    again = resumed(peer, primer.id)
+    again = resume(peer, primer.id)
     assert steps_of(again) == list(range(50))
     assert again[-1].message["result"]["content"][0]["text"] == "done"
 
 
-def test_what_many_threads_say_is_heard_in_the_order_of_its_ids(
+def test_messages_of_many_threads_arrive_in_the_order_of_their_ids(
     registries: None, offer: Offer, client: RawClient
 ) -> None:
     @tool
     async def crowd(context: ToolContext) -> str:
         with ThreadPoolExecutor(8) as threads:
-            said = [
+            futures = [
                 asyncio.get_running_loop().run_in_executor(threads, context.log, "error", n, "crowd") for n in range(80)
             ]
             context.log("error", "from here")
-            await asyncio.gather(*said)
+            await asyncio.gather(*futures)
         return "done"
 
     offer("crowd")
     peer = client.handshake(NEWEST)
     peer.request("logging/setLevel", {"level": "debug"})
     with peer.stream("tools/call", call_params("crowd")) as stream:
-        heard = [message for message in stream if "method" in message.message]
-    (call_id,) = {message.id.rpartition("/")[0] for message in heard}
-    numbers = [int(message.id.rpartition("/")[2]) for message in heard]
+        received = [message for message in stream if "method" in message.message]
+    (call_id,) = {message.id.rpartition("/")[0] for message in received}
+    numbers = [int(message.id.rpartition("/")[2]) for message in received]
     assert numbers == sorted(numbers)
     assert len(set(numbers)) == CallEvent.objects.filter(call_id=call_id).count() == 81
 
@@ -346,8 +346,8 @@ def test_an_event_brings_back_its_own_stream_and_nothing_of_another(
             streams[token] = stream.next_event().id
             stream.read_to_end()
     for token, primer in streams.items():
-        again = resumed(peer, primer)
-        assert {heard.message["params"]["progressToken"] for heard in again[:-1]} == {token}
+        again = resume(peer, primer)
+        assert {item.message["params"]["progressToken"] for item in again[:-1]} == {token}
         assert again[-1].message["id"] == token
 
 
@@ -363,8 +363,8 @@ def test_events_of_others_bring_nothing_of_their_streams(
 ) -> None:
     offer_steps("async")
     peer = client.handshake(NEWEST)
-    foreign = ended_call(peer, gate)[0].id
-    ended_call(client.peer(MODERN), gate)
+    foreign = finished_call(peer, gate)[0].id
+    finished_call(client.peer(MODERN), gate)
     (modern,) = Call.objects.filter(session=None)
     colleague = make_client(keys.issue(tenant, "colleague")[1])
     places = [
@@ -390,11 +390,11 @@ def test_an_id_that_is_none_opens_a_stream_of_changes(
 ) -> None:
     offer_steps("async")
     peer = client.handshake(NEWEST)
-    ended_call(peer, gate)
+    finished_call(peer, gate)
     last_event = garbage.replace("{call}", str(Call.objects.get().pk))
     with peer.listening({LAST_EVENT: last_event}) as stream:
         assert stream.response.status_code == 200
-        assert is_plain(stream, offer)
+        assert has_only_changes(stream, offer)
 
 
 def test_a_stream_of_several_answers_cannot_be_taken_up_again(
@@ -430,16 +430,16 @@ def test_the_stream_of_changes_has_nothing_of_a_call_that_runs_beside_it(
     offer_steps("async")
     with session.listening() as changes:
         assert changes.response.headers["content-type"] == "text/event-stream"
-        heard = ended_call(session, gate)
-        assert steps_of(heard) == [1, 2, 3, 4, 5]
-        assert heard[-1].message["id"] == "s"
-        assert is_plain(changes, offer)
+        received = finished_call(session, gate)
+        assert steps_of(received) == [1, 2, 3, 4, 5]
+        assert received[-1].message["id"] == "s"
+        assert has_only_changes(changes, offer)
         session.delete()
         assert changes.read_to_end() == []
 
 
 @pytest.mark.shows("streamable-http.one-stream")
-def test_a_change_is_told_on_one_of_a_sessions_streams(offer: Offer, session: Peer) -> None:
+def test_a_change_is_notified_on_one_of_a_sessions_streams(offer: Offer, session: Peer) -> None:
     with session.listening() as first, session.listening() as second:
         offer("echo")
         assert second.next()["method"] == CHANGED

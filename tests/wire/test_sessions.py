@@ -1,4 +1,4 @@
-"""Sessions as a client meets them (2025-11-25, transports, §Session Management)."""
+"""Sessions (2025-11-25, transports, §Session Management)."""
 
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Every field of what people set up takes effect in every process within a second, notified or not."""
+"""Every configurable field takes effect in every process within a second, with and without notifications."""
 
 from collections.abc import Callable, Iterator
 from threading import Event
@@ -33,7 +33,7 @@ FIELDS = [
 
 @pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is remembered is read anew after 20 ms, as it is after 0.9 s otherwise; nobody waits long for a place."""
+    """Refresh cached rows after 20 ms instead of 0.9 s, and bound the waits for concurrency limits."""
     monkeypatch.setattr(refresh_ahead_cache, "RENEW_AFTER", 0.01)
     monkeypatch.setattr(refresh_ahead_cache, "TOO_OLD_AFTER", 0.02)
     monkeypatch.setattr(limits, "CONCURRENCY_WAIT_SECONDS", 0.02)
@@ -41,7 +41,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def silently(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From now on no process is notified of a changed catalog: each finds out by itself."""
+    """Send no more notifications of changed catalogs: each process must poll."""
     ring_bell = publish.notify
 
     def all_but_catalogs(*topics: str) -> None:
@@ -77,11 +77,11 @@ def values(world: World, fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("model", EFFECTS, ids=lambda model: model.__name__)
-def test_it_is_said_of_every_field_what_it_does(model: type[models.Model]) -> None:
+def test_every_field_has_an_effect_or_a_reason(model: type[models.Model]) -> None:
     assert set(EFFECTS[model]) == {field.name for field in model._meta.concrete_fields}
 
 
-def test_it_is_said_of_everything_that_a_catalog_is_compiled_from() -> None:
+def test_every_field_that_a_catalog_is_compiled_from_has_an_effect() -> None:
     assert {model for model in apps.get_models() if issubclass(model, Versioned)} <= set(EFFECTS)
 
 
@@ -115,7 +115,7 @@ def test_a_field_takes_effect_when_it_is_saved_and_when_it_is_updated_without_a_
 def test_networks_that_are_allowed_no_more_are_out_of_reach_within_a_second(
     world: World, silently: Callable[[], None], eventually: Callable[..., Any]
 ) -> None:
-    """The cache of tenants is younger than a second: see `tests/core/test_refresh_ahead_cache.py`."""
+    """The cache of tenants is never older than a second: see `tests/core/test_refresh_ahead_cache.py`."""
     assert refresh_ahead_cache.TOO_OLD_AFTER < 1
     assert world.called().startswith("/first")
     silently()
@@ -132,7 +132,7 @@ def test_a_worker_knows_the_allowed_networks_at_once(world: World, silently: Cal
     assert world.called() == "failed"
 
 
-def test_a_network_that_is_none_closes_one_tenants_tools_and_nobody_elses(
+def test_an_invalid_network_disables_the_tools_of_one_tenant_only(
     world: World, quickly: None, eventually: Callable[..., Any]
 ) -> None:
     Tool.objects.create(tenant=world.other, name="theirs", kind=world.tool.kind, config=world.tool.config)

@@ -1,4 +1,4 @@
-"""What clients receive of a shaped result, and how they read the whole of it."""
+"""Shaped results, and how clients read the whole result."""
 
 import json
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.wire.client import MODERN, Peer, RawClient, error_of, message_of
-from tests.wire.task_tools import EXTENSION, look
+from tests.wire.task_tools import EXTENSION, get_task
 from tools_app.access import keys
 from tools_app.catalog import authoring, shaping
 from tools_app.core.fair_threads import FairThreads, QueueFull
@@ -60,8 +60,8 @@ def whole_of(name: str) -> Any:
 
 
 def read(peer: Peer, uri: str) -> list[str]:
-    told = message_of(peer.request("resources/read", {"uri": uri}))
-    return [one["text"] for one in told["result"]["contents"]]
+    response = message_of(peer.request("resources/read", {"uri": uri}))
+    return [one["text"] for one in response["result"]["contents"]]
 
 
 @VERSIONS
@@ -89,13 +89,13 @@ def test_a_whole_result_is_read_in_parts_of_whole_characters(client: RawClient, 
     peer = client.peer(MODERN)
     uri = uri_in(peer.result("people"))
     (whole,) = read(peer, uri)
-    made, offset = b"", 0
+    collected, offset = b"", 0
     while offset < len(whole.encode()):
-        text, place = read(peer, f"{uri}?offset={offset}&length=1501")
+        text, position = read(peer, f"{uri}?offset={offset}&length=1501")
         assert len(text.encode()) <= 1501
-        made += text.encode()
-        offset = int(place.partition(" to ")[2].partition(" of ")[0])
-    assert made.decode() == whole
+        collected += text.encode()
+        offset = int(position.partition(" to ")[2].partition(" of ")[0])
+    assert collected.decode() == whole
 
 
 def test_a_long_text_is_cut_between_characters_and_says_so(client: RawClient, shape: Callable[..., Tool]) -> None:
@@ -121,7 +121,7 @@ def test_a_mask_that_does_not_fit_a_result_is_reported_beside_it(client: RawClie
 
 
 @pytest.mark.parametrize(
-    ("mask", "told"),
+    ("mask", "message"),
     [
         ("|".join(["[@,@]"] * 14), "takes more than"),
         ("to_number(id)", "cannot be written"),
@@ -129,12 +129,14 @@ def test_a_mask_that_does_not_fit_a_result_is_reported_beside_it(client: RawClie
     ids=["too large", "too long a number"],
 )
 def test_a_mask_that_makes_too_much_of_a_result_fails_no_call(
-    client: RawClient, shape: Callable[..., Tool], mask: str, told: str
+    client: RawClient, shape: Callable[..., Tool], mask: str, message: str
 ) -> None:
     shape("blocks", result_mask=mask)
     result = client.peer(MODERN).result("blocks")
-    assert [one["text"] for one in result["content"][:300]] == [one["text"] for one in whole_of("blocks")["content"]]
-    assert told in result["content"][300]["text"]
+    assert [block["text"] for block in result["content"][:300]] == [
+        block["text"] for block in whole_of("blocks")["content"]
+    ]
+    assert message in result["content"][300]["text"]
     assert Call.objects.get().outcome == "ok"
 
 
@@ -145,16 +147,21 @@ def test_only_its_caller_reads_a_whole_result_while_it_may_use_the_tool(
     peer = client.peer(MODERN)
     uri = uri_in(peer.result("people"))
     other = make_client(keys.issue(tenant, "other")[1]).peer(MODERN)
-    foreign = error_of(other.request("resources/read", {"uri": uri}))
-    never = error_of(peer.request("resources/read", {"uri": "result://00000000-0000-0000-0000-000000000000"}))
-    assert (foreign["code"], foreign["message"]) == (never["code"], never["message"])
+    error_of_other = error_of(other.request("resources/read", {"uri": uri}))
+    error_of_unknown = error_of(
+        peer.request("resources/read", {"uri": "result://00000000-0000-0000-0000-000000000000"})
+    )
+    assert (error_of_other["code"], error_of_other["message"]) == (
+        error_of_unknown["code"],
+        error_of_unknown["message"],
+    )
     payload = CallPayload.objects.get(pk=Call.objects.get(tool_name="people").pk)
     CallPayload.objects.filter(pk=payload.pk).delete()
-    assert error_of(peer.request("resources/read", {"uri": uri}))["message"] == never["message"]
+    assert error_of(peer.request("resources/read", {"uri": uri}))["message"] == error_of_unknown["message"]
     payload.save(force_insert=True)
     assert len(read(peer, uri)) == 1
     authoring.set_enabled(row, enabled=False)
-    assert error_of(peer.request("resources/read", {"uri": uri}))["message"] == never["message"]
+    assert error_of(peer.request("resources/read", {"uri": uri}))["message"] == error_of_unknown["message"]
 
 
 @pytest.mark.parametrize("background", [False, True], ids=["here", "in-a-worker"])
@@ -171,9 +178,9 @@ def test_results_of_background_calls_and_tasks_are_shaped(
     peer = client.peer(MODERN, EXTENSION)
     result = peer.result("labour")
     if task == "required":
-        begun = result["taskId"]
-        eventually(lambda: look(peer, begun)["status"] == "completed")
-        result = look(peer, begun)["result"]
+        task_id = result["taskId"]
+        eventually(lambda: get_task(peer, task_id)["status"] == "completed")
+        result = get_task(peer, task_id)["result"]
     assert json.loads(result["content"][0]["text"]) == [{"id": 0}, {"id": 1}]
     call = Call.objects.get(tool_name="labour")
     assert 0 < (call.shaped_size or 0) < call.result_size
@@ -187,17 +194,17 @@ def test_a_result_that_the_log_cuts_is_offered_as_what_is_kept(
     settings.MCPHUB_MAX_PAYLOAD_BYTES = 1000
     shape("people", result_mask=MASK)
     peer = client.peer(MODERN)
-    told = peer.result("people")["content"][-1]
-    assert (told["name"].startswith("First 1000 bytes of "), told["size"]) == (True, 1000)
-    text, place = read(peer, told["uri"])
+    link = peer.result("people")["content"][-1]
+    assert (link["name"].startswith("First 1000 bytes of "), link["size"]) == (True, 1000)
+    text, position = read(peer, link["uri"])
     assert len(text.encode()) <= 1000
     kept = len(text.encode())
-    assert f"The audit log keeps no more than the first {kept} of " in place
-    for uri in (f"{told['uri']}?offset={kept}", f"{told['uri']}?offset={kept + 100}&length=10"):
-        refused = error_of(peer.request("resources/read", {"uri": uri}))
-        assert (refused["code"], refused["data"]["kept"]) == (-32602, kept)
-        assert "MCPHUB_MAX_PAYLOAD_BYTES" in refused["message"]
-        assert refused["data"]["size"] > kept
+    assert f"The audit log keeps no more than the first {kept} of " in position
+    for uri in (f"{link['uri']}?offset={kept}", f"{link['uri']}?offset={kept + 100}&length=10"):
+        error = error_of(peer.request("resources/read", {"uri": uri}))
+        assert (error["code"], error["data"]["kept"]) == (-32602, kept)
+        assert "MCPHUB_MAX_PAYLOAD_BYTES" in error["message"]
+        assert error["data"]["size"] > kept
 
 
 def test_a_resource_of_a_similar_name_needs_its_own_permission(client: RawClient, tenant: Tenant) -> None:
@@ -210,11 +217,11 @@ def test_a_resource_of_a_similar_name_needs_its_own_permission(client: RawClient
 def test_while_too_many_results_are_shaped_a_further_one_is_not_shown(
     client: RawClient, shape: Callable[..., Tool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def full(*_about: object) -> object:
+    async def raise_queue_full(*_about: object) -> object:
         raise QueueFull
 
     shape("people", result_mask=MASK)
-    monkeypatch.setattr(FairThreads, "run", full)
+    monkeypatch.setattr(FairThreads, "run", raise_queue_full)
     peer = client.peer("2026-07-28")
     result = peer.result("people")
     assert result["content"][0]["text"] == shaping.BUSY

@@ -1,4 +1,4 @@
-"""Skills on the wire: the extension io.modelcontextprotocol/skills over what a tenant stores."""
+"""Skills: the extension io.modelcontextprotocol/skills for the resources of a tenant."""
 
 import hashlib
 from collections.abc import Callable
@@ -16,7 +16,7 @@ HEAD = "---\nname: {name}\ndescription: Do {name}.\nlicense: MIT\ndate: 2026-01-
 
 
 @pytest.fixture
-def put(tenant: Tenant) -> Callable[..., Resource]:
+def add_file(tenant: Tenant) -> Callable[..., Resource]:
     """Store a text or a file of `tenant`."""
 
     def save(uri: str, content: str | bytes) -> Resource:
@@ -34,11 +34,13 @@ def listed(client: RawClient, **params: Any) -> dict[str, Any]:
     return message_of(client.modern("skills/list", params))["result"]
 
 
-def test_a_skill_is_told_with_its_frontmatter_and_every_file(client: RawClient, put: Callable[..., Resource]) -> None:
+def test_a_skill_is_listed_with_its_frontmatter_and_every_file(
+    client: RawClient, add_file: Callable[..., Resource]
+) -> None:
     manifest, logo = HEAD.format(name="refunds"), b"\x00\x01"
-    put("skill://acme/refunds/SKILL.md", manifest)
-    put("skill://acme/refunds/img/logo.bin", logo)
-    put("skill://acme/other.md", "no part of it")
+    add_file("skill://acme/refunds/SKILL.md", manifest)
+    add_file("skill://acme/refunds/img/logo.bin", logo)
+    add_file("skill://acme/other.md", "no part of it")
 
     result = listed(client)
 
@@ -63,21 +65,21 @@ def test_a_skill_is_told_with_its_frontmatter_and_every_file(client: RawClient, 
 
 
 def test_a_file_that_is_made_when_it_is_read_makes_its_skill_dynamic(
-    client: RawClient, put: Callable[..., Resource], offer_resources: Callable[..., object], registries: None
+    client: RawClient, add_file: Callable[..., Resource], offer_resources: Callable[..., object], registries: None
 ) -> None:
     @resource("skill://daily/today.md")
     def today() -> str:
         return "Sunny."
 
-    put("skill://daily/SKILL.md", HEAD.format(name="daily"))
+    add_file("skill://daily/SKILL.md", HEAD.format(name="daily"))
     offer_resources("skill://daily/today.md")
     assert [skill["resources"] for skill in listed(client)["skills"]] == ["dynamic"]
 
 
 def test_a_change_of_a_file_changes_its_digest(
-    client: RawClient, put: Callable[..., Resource], eventually: Callable[..., object]
+    client: RawClient, add_file: Callable[..., Resource], eventually: Callable[..., object]
 ) -> None:
-    row = put("skill://a/SKILL.md", HEAD.format(name="a"))
+    row = add_file("skill://a/SKILL.md", HEAD.format(name="a"))
     before = listed(client)["skills"][0]["resources"]
     row.text += "More."
     authoring.save_resource(row)
@@ -95,19 +97,21 @@ def test_a_change_of_a_file_changes_its_digest(
     ],
 )
 def test_a_manifest_that_describes_no_skill_is_only_a_resource(
-    client: RawClient, put: Callable[..., Resource], text: str
+    client: RawClient, add_file: Callable[..., Resource], text: str
 ) -> None:
-    put("skill://a/SKILL.md", text)
+    add_file("skill://a/SKILL.md", text)
     assert listed(client)["skills"] == []
     assert error_of(client.modern("skills/get", {"uri": "skill://a/SKILL.md"}))["code"] == -32602
     read = message_of(client.modern("resources/read", {"uri": "skill://a/SKILL.md"}))["result"]
     assert read["contents"][0]["text"] == text
 
 
-def test_skills_come_in_pages(client: RawClient, put: Callable[..., Resource], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skills_come_in_pages(
+    client: RawClient, add_file: Callable[..., Resource], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(paging, "PAGE_SIZE", 2)
     for name in ("a", "b", "c"):
-        put(f"skill://{name}/SKILL.md", HEAD.format(name=name))
+        add_file(f"skill://{name}/SKILL.md", HEAD.format(name=name))
     first = listed(client)
     rest = listed(client, cursor=first["nextCursor"])
     assert [skill["frontmatter"]["name"] for skill in first["skills"] + rest["skills"]] == ["a", "b", "c"]
@@ -115,10 +119,10 @@ def test_skills_come_in_pages(client: RawClient, put: Callable[..., Resource], m
     assert error_of(client.modern("skills/list", {"cursor": "x"}))["code"] == -32602
 
 
-def test_a_directory_tells_what_is_right_below_it(client: RawClient, put: Callable[..., Resource]) -> None:
-    put("skill://x/a/SKILL.md", HEAD.format(name="a"))
-    put("skill://x/a/docs/deep/one.md", "1")
-    put("skill://x/a/docs/two.md", "2")
+def test_a_directory_lists_its_direct_children(client: RawClient, add_file: Callable[..., Resource]) -> None:
+    add_file("skill://x/a/SKILL.md", HEAD.format(name="a"))
+    add_file("skill://x/a/docs/deep/one.md", "1")
+    add_file("skill://x/a/docs/two.md", "2")
 
     def below(uri: str) -> list[tuple[str, str | None]]:
         result = message_of(client.modern("resources/directory/read", {"uri": uri}))["result"]
@@ -132,30 +136,32 @@ def test_a_directory_tells_what_is_right_below_it(client: RawClient, put: Callab
 
 
 @pytest.mark.parametrize("uri", ["skill://x/a/SKILL.md", "skill://x", "skill://x/a/none", "skill://x/a/", "docs://y"])
-def test_what_is_no_directory_of_a_skill_is_refused(client: RawClient, put: Callable[..., Resource], uri: str) -> None:
-    put("skill://x/a/SKILL.md", HEAD.format(name="a"))
-    put("docs://y/page", "outside")
+def test_a_uri_that_is_no_directory_of_a_skill_is_rejected(
+    client: RawClient, add_file: Callable[..., Resource], uri: str
+) -> None:
+    add_file("skill://x/a/SKILL.md", HEAD.format(name="a"))
+    add_file("docs://y/page", "outside")
     error = error_of(client.modern("resources/directory/read", {"uri": uri}))
     assert (error["code"], error["data"]) == (-32602, {"uri": uri})
 
 
 def test_another_tenants_skill_looks_like_none(
-    make_client: Callable[..., RawClient], other_key: str, put: Callable[..., Resource]
+    make_client: Callable[..., RawClient], other_key: str, add_file: Callable[..., Resource]
 ) -> None:
-    put("skill://a/SKILL.md", HEAD.format(name="a"))
+    add_file("skill://a/SKILL.md", HEAD.format(name="a"))
     stranger = make_client(other_key)
     assert listed(stranger)["skills"] == []
     for method, uri in (("skills/get", "skill://a/SKILL.md"), ("resources/directory/read", "skill://a")):
         assert error_of(stranger.modern(method, {"uri": uri}))["code"] == -32602
 
 
-def test_anybody_sees_the_skills_that_a_public_tenant_names(
-    make_client: Callable[..., RawClient], tenant: Tenant, put: Callable[..., Resource]
+def test_callers_without_a_key_see_the_skills_that_a_public_tenant_names(
+    make_client: Callable[..., RawClient], tenant: Tenant, add_file: Callable[..., Resource]
 ) -> None:
     tenant.is_public, tenant.public_tools = True, ["skill://open/*"]
     tenant.save()
     for name in ("open", "shut"):
-        put(f"skill://{name}/SKILL.md", HEAD.format(name=name))
+        add_file(f"skill://{name}/SKILL.md", HEAD.format(name=name))
     anybody = make_client(None, path="/t/acme/mcp")
     assert [skill["uri"] for skill in listed(anybody)["skills"]] == ["skill://open/SKILL.md"]
     assert error_of(anybody.modern("skills/get", {"uri": "skill://shut/SKILL.md"}))["code"] == -32602

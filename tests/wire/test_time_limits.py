@@ -1,4 +1,4 @@
-"""How long a call may take, whatever it does meanwhile (lifecycle, §Timeouts)."""
+"""Timeouts of calls (lifecycle, §Timeouts)."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a key with a toolset sees and calls, and how tools are found and called where they are searched."""
+"""Toolsets of keys, and the search tools of tenants and keys with a search presentation."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from tests.conftest import reset_process_state
 from tests.wire.channels import OPENERS, TRANSPORTS
 from tests.wire.client import MODERN, Peer, RawClient, error_of, message_of
 from tests.wire.task_tools import EXTENSION, NAME_FORM, Gate, register
-from tests.wire.test_public_tenants import hearing
+from tests.wire.test_public_tenants import listening_stream
 from tools_app.access import keys
 from tools_app.catalog import authoring, compiled
 from tools_app.methods.permissions import named_in
@@ -27,7 +27,7 @@ MakeKey = Callable[..., RawClient]
 
 @pytest.fixture(autouse=True)
 def catalog(tenant: Tenant, offer: Callable[..., object]) -> None:
-    """More than a toolset names."""
+    """More tools than a toolset has."""
     offer("echo", "calculator", "search_docs", "count")
 
 
@@ -43,18 +43,18 @@ def with_key(make_client: MakeClient, tenant: Tenant) -> MakeKey:
     return lambda **settings: make_client(keys.issue(tenant, "client", **settings)[1])
 
 
-def names(peer: Peer) -> list[str]:
+def tool_names(peer: Peer) -> list[str]:
     return [one["name"] for one in message_of(peer.request("tools/list"))["result"]["tools"]]
 
 
-def found(peer: Peer, query: str, **more: Any) -> list[str]:
-    told = message_of(peer.call("find_tools", {"query": query, **more}))["result"]
-    assert not told["isError"], told
-    body = told.get("structuredContent") or json.loads(told["content"][0]["text"])
+def search_names(peer: Peer, query: str, **more: Any) -> list[str]:
+    result = message_of(peer.call("find_tools", {"query": query, **more}))["result"]
+    assert not result["isError"], result
+    body = result.get("structuredContent") or json.loads(result["content"][0]["text"])
     return [one["name"] for one in body["tools"]]
 
 
-def by_call_tool(peer: Peer, name: str, /, **arguments: Any) -> dict[str, Any]:
+def call_by_name(peer: Peer, name: str, /, **arguments: Any) -> dict[str, Any]:
     return message_of(peer.call("call_tool", {"name": name, "arguments": arguments}))
 
 
@@ -64,16 +64,16 @@ def by_call_tool(peer: Peer, name: str, /, **arguments: Any) -> dict[str, Any]:
 @VERSIONS
 def test_a_key_with_a_toolset_lists_and_calls_only_its_tools(with_key: MakeKey, reading: Toolset, version: str) -> None:
     peer = with_key(toolset=reading).peer(version)
-    assert names(peer) == ["echo", "search_docs"]
+    assert tool_names(peer) == ["echo", "search_docs"]
     assert peer.result("echo", {"message": "x"})["content"][0]["text"] == "hello x"
-    hidden, never = (peer.call(name, {}) for name in ("calculator", "never"))
-    assert hidden.text.replace("calculator", "never") == never.text
-    assert error_of(hidden)["code"] == -32602
+    response_for_hidden, response_for_unknown = (peer.call(name, {}) for name in ("calculator", "never"))
+    assert response_for_hidden.text.replace("calculator", "never") == response_for_unknown.text
+    assert error_of(response_for_hidden)["code"] == -32602
 
 
 def test_a_toolset_never_gives_a_key_more_than_its_names(with_key: MakeKey, reading: Toolset) -> None:
     peer = with_key(toolset=reading, tool_patterns=["count", "echo"]).peer(MODERN)
-    assert names(peer) == ["echo"]
+    assert tool_names(peer) == ["echo"]
     assert {error_of(peer.call(name, {}))["code"] for name in ("count", "search_docs")} == {-32602}
 
 
@@ -84,23 +84,23 @@ def test_the_toolset_of_another_tenant_gives_nothing(
     ApiKey.objects.filter(digest=keys.digest_of(other_key)).update(toolset=reading)
     reset_process_state()
     peer = make_client(other_key).peer(MODERN)
-    assert names(peer) == []
+    assert tool_names(peer) == []
     assert error_of(peer.call("echo", {"message": "x"}))["code"] == -32602
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", MODERN])
-def test_clients_with_a_toolset_are_told_when_it_changes_and_others_are_not(
+def test_clients_with_a_toolset_are_notified_of_its_changes_and_others_are_not(
     with_key: MakeKey, reading: Toolset, tenant: Tenant, version: str
 ) -> None:
     other = Toolset.objects.create(tenant=tenant, name="Counting", tools=["count"])
     client = with_key(toolset=reading)
-    with hearing(client, version) as stream:
+    with listening_stream(client, version) as stream:
         other.tools = ["echo"]
         other.save()
         reading.tools = ["count"]
         reading.save()
         assert stream.next()["method"] == "notifications/tools/list_changed"
-        assert names(client.peer(version)) == ["count"]
+        assert tool_names(client.peer(version)) == ["count"]
         authoring.set_enabled(Tool.objects.get(name="echo"), enabled=False)
         # The change of the other toolset would have come first.
         assert stream.next()["method"] == "notifications/tools/list_changed"
@@ -111,10 +111,10 @@ def test_another_toolset_of_a_key_ends_its_streams_and_holds_within_a_second(
     with_key: MakeKey, reading: Toolset, eventually: Callable[..., object], version: str
 ) -> None:
     client = with_key()
-    with hearing(client, version) as stream:
+    with listening_stream(client, version) as stream:
         ApiKey.objects.filter(digest=keys.digest_of(client.key or "")).update(toolset=reading)
         stream.read_to_end()
-    eventually(lambda: names(client.peer(version)) == ["echo", "search_docs"], 1.5)
+    eventually(lambda: tool_names(client.peer(version)) == ["echo", "search_docs"], 1.5)
 
 
 def test_a_key_finds_no_task_of_a_tool_that_its_toolset_lost(
@@ -142,21 +142,23 @@ def test_where_tools_are_searched_they_are_found_described_and_called(with_key: 
     peer = with_key(presentation="search").peer(version)
     listed = message_of(peer.request("tools/list"))["result"]["tools"]
     assert [one["name"] for one in listed] == SEARCH_TOOLS
-    assert found(peer, "search the documentation")[0] == "search_docs"
-    full = with_key().peer(version)
-    definition = next(one for one in message_of(full.request("tools/list"))["result"]["tools"] if one["name"] == "echo")
-    told = peer.result("describe_tool", {"name": "echo"})
-    assert json.loads(told["content"][0]["text"]) == definition
-    assert by_call_tool(peer, "echo", message="x")["result"] == peer.result("echo", {"message": "x"})
+    assert search_names(peer, "search the documentation")[0] == "search_docs"
+    list_peer = with_key().peer(version)
+    definition = next(
+        one for one in message_of(list_peer.request("tools/list"))["result"]["tools"] if one["name"] == "echo"
+    )
+    described = peer.result("describe_tool", {"name": "echo"})
+    assert json.loads(described["content"][0]["text"]) == definition
+    assert call_by_name(peer, "echo", message="x")["result"] == peer.result("echo", {"message": "x"})
 
 
 def test_a_call_by_call_tool_is_recorded_as_a_call_of_its_target(with_key: MakeKey) -> None:
     peer = with_key(presentation="search").peer(MODERN)
-    by_call_tool(peer, "echo", message="x")
+    call_by_name(peer, "echo", message="x")
     row = Call.objects.get(tool_name="echo")
     assert (row.method, row.tool.name, row.outcome) == ("tools/call (call_tool)", "echo", "ok")
     assert '"message":"x"' in CallPayload.objects.get(call=row).texts().arguments
-    found(peer, "echo")
+    search_names(peer, "echo")
     row = Call.objects.get(tool_name="find_tools")
     assert (row.method, row.tool_id, row.outcome) == ("tools/call", None, "ok")
 
@@ -164,10 +166,10 @@ def test_a_call_by_call_tool_is_recorded_as_a_call_of_its_target(with_key: MakeK
 def test_only_permitted_tools_are_found_described_and_called(with_key: MakeKey, reading: Toolset) -> None:
     peer = with_key(presentation="search", toolset=reading, tool_patterns=["search_*", "count"]).peer(MODERN)
     words = "echo calculator search docs count numbers"
-    assert found(peer, words) == ["search_docs"]
+    assert search_names(peer, words) == ["search_docs"]
     for name in ("echo", "count", "calculator", "never"):
         assert peer.result("describe_tool", {"name": name})["isError"]
-        assert by_call_tool(peer, name)["error"]["message"] == f"Unknown tool: '{name}'"
+        assert call_by_name(peer, name)["error"]["message"] == f"Unknown tool: '{name}'"
     assert not Call.objects.filter(outcome="ok", tool__isnull=False).exists()
 
 
@@ -175,7 +177,7 @@ def test_a_key_that_may_not_list_tools_neither_searches_nor_describes_them_but_c
     peer = with_key(presentation="search", methods=["tools/call"]).peer(MODERN)
     for name, arguments in (("find_tools", {"query": "echo"}), ("describe_tool", {"name": "echo"})):
         assert error_of(peer.call(name, arguments))["data"] == {"scope": "methods", "method": "tools/list"}
-    assert not by_call_tool(peer, "echo", message="x")["result"]["isError"]
+    assert not call_by_name(peer, "echo", message="x")["result"]["isError"]
 
 
 def test_the_score_of_a_tool_does_not_depend_on_tools_that_are_hidden(
@@ -183,13 +185,13 @@ def test_the_score_of_a_tool_does_not_depend_on_tools_that_are_hidden(
 ) -> None:
     peer = with_key(presentation="search", tool_patterns=["echo", "count"]).peer(MODERN)
 
-    def told() -> Any:
+    def search() -> Any:
         return peer.result("find_tools", {"query": "echo count message"})["structuredContent"]
 
-    before = told()
+    before = search()
     Tool.objects.exclude(name__in=["echo", "count"]).delete()
     reset_process_state()
-    assert told() == before
+    assert search() == before
     assert len(before["tools"]) == 2
 
 
@@ -205,7 +207,7 @@ def test_invalid_arguments_of_the_search_tools_are_refused_like_those_of_any_too
 
 def test_call_tool_calls_no_search_tool_and_search_tools_are_none_elsewhere(with_key: MakeKey) -> None:
     peer = with_key(presentation="search").peer(MODERN)
-    assert "Unknown tool" in by_call_tool(peer, "call_tool", name="echo")["error"]["message"]
+    assert "Unknown tool" in call_by_name(peer, "call_tool", name="echo")["error"]["message"]
     listing = with_key().peer(MODERN)
     assert {error_of(listing.call(name, {}))["code"] for name in SEARCH_TOOLS} == {-32602}
 
@@ -213,31 +215,31 @@ def test_call_tool_calls_no_search_tool_and_search_tools_are_none_elsewhere(with
 def test_aliases_find_a_tool_and_pinned_tools_are_listed(with_key: MakeKey, eventually: Callable[..., object]) -> None:
     client = with_key(presentation="search")
     peer = client.peer(MODERN)
-    assert found(peer, "reverberation") == []
+    assert search_names(peer, "reverberation") == []
     row = Tool.objects.get(name="echo")
-    with hearing(client, MODERN) as stream:
+    with listening_stream(client, MODERN) as stream:
         row.aliases, row.pinned = ["reverberations"], True
         row.save()
         assert stream.next()["method"] == "notifications/tools/list_changed"
-    assert found(peer, "reverberation") == ["echo"]
-    assert names(peer) == ["call_tool", "describe_tool", "echo", "find_tools"]
+    assert search_names(peer, "reverberation") == ["echo"]
+    assert tool_names(peer) == ["call_tool", "describe_tool", "echo", "find_tools"]
     assert row.revision == Tool.objects.get(name="echo").revision
 
 
 def test_auto_searches_only_lists_above_the_threshold_of_the_tenant(
     with_key: MakeKey, tenant: Tenant, reading: Toolset, eventually: Callable[..., object]
 ) -> None:
-    everything, few = with_key().peer(MODERN), with_key(toolset=reading).peer(MODERN)
-    assert len(names(everything)) == 4
+    peer_of_all, peer_of_few = with_key().peer(MODERN), with_key(toolset=reading).peer(MODERN)
+    assert len(tool_names(peer_of_all)) == 4
     Tenant.objects.filter(pk=tenant.pk).update(presentation="auto", search_above_tokens=300)
     cost = sum(one.tokens for one in tools_of(tenant))
     of_few = sum(one.tokens for one in tools_of(tenant) if one.name in ("echo", "search_docs"))
     Tenant.objects.filter(pk=tenant.pk).update(search_above_tokens=cost - 1)
     assert of_few < cost
-    eventually(lambda: names(everything) == SEARCH_TOOLS, 1.5)
-    assert names(few) == ["echo", "search_docs"]
+    eventually(lambda: tool_names(peer_of_all) == SEARCH_TOOLS, 1.5)
+    assert tool_names(peer_of_few) == ["echo", "search_docs"]
     Tenant.objects.filter(pk=tenant.pk).update(search_above_tokens=cost)
-    eventually(lambda: len(names(everything)) == 4, 1.5)
+    eventually(lambda: len(tool_names(peer_of_all)) == 4, 1.5)
 
 
 def tools_of(tenant: Tenant) -> list[Any]:
@@ -266,10 +268,10 @@ def test_a_target_reports_progress_asks_and_fails_as_if_it_was_called_directly(
         "_meta": {"progressToken": "p"},
     }
     with peer.stream("tools/call", params) as stream:
-        told = stream.read_to_end()
-    assert told[0]["params"] == {"progressToken": "p", "progress": 1, "total": 2}
-    assert told[-1]["result"] == peer.result("steps", {"count": 2})
-    assert by_call_tool(peer, "steps", count=1)["result"]["isError"]
+        messages = stream.read_to_end()
+    assert messages[0]["params"] == {"progressToken": "p", "progress": 1, "total": 2}
+    assert messages[-1]["result"] == peer.result("steps", {"count": 2})
+    assert call_by_name(peer, "steps", count=1)["result"]["isError"]
 
 
 def test_a_target_asks_and_goes_on_in_a_second_round(
@@ -285,15 +287,15 @@ def test_a_target_asks_and_goes_on_in_a_second_round(
     offer("greet", "must")
     peer = with_key(presentation="search").peer(MODERN, {"elicitation": {}})
     params = {"name": "call_tool", "arguments": {"name": "greet", "arguments": {}}}
-    asked = message_of(peer.request("tools/call", params))["result"]
-    assert asked["resultType"] == "input_required", asked
-    answers = {name: {"action": "accept", "content": {"name": "Ann"}} for name in asked["inputRequests"]}
-    again = {**params, "requestState": asked["requestState"], "inputResponses": answers}
-    told = message_of(peer.request("tools/call", again))["result"]
-    assert told["content"][0]["text"] == "hello Ann", told
-    tasks = with_key(presentation="search").peer(MODERN, EXTENSION)
-    made = by_call_tool(tasks, "must", word="x")["result"]
-    assert made["resultType"] == "task", made
+    input_required = message_of(peer.request("tools/call", params))["result"]
+    assert input_required["resultType"] == "input_required", input_required
+    answers = {name: {"action": "accept", "content": {"name": "Ann"}} for name in input_required["inputRequests"]}
+    retry_params = {**params, "requestState": input_required["requestState"], "inputResponses": answers}
+    result = message_of(peer.request("tools/call", retry_params))["result"]
+    assert result["content"][0]["text"] == "hello Ann", result
+    task_peer = with_key(presentation="search").peer(MODERN, EXTENSION)
+    task = call_by_name(task_peer, "must", word="x")["result"]
+    assert task["resultType"] == "task", task
 
 
 def test_a_scope_decides_about_the_target_of_a_call_and_not_about_the_search_tools() -> None:
@@ -305,8 +307,8 @@ def test_a_scope_decides_about_the_target_of_a_call_and_not_about_the_search_too
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_channels_search_too(with_key: MakeKey, transport: str) -> None:
-    with OPENERS[transport](with_key(presentation="search")) as talk:
-        talk.speak("2024-11-05")
-        assert [one["name"] for one in talk.ask("tools/list")["result"]["tools"]] == SEARCH_TOOLS
-        called = talk.ask_tool("call_tool", {"name": "echo", "arguments": {"message": "x"}}, id=2)
+    with OPENERS[transport](with_key(presentation="search")) as channel:
+        channel.negotiate("2024-11-05")
+        assert [one["name"] for one in channel.response_to("tools/list")["result"]["tools"]] == SEARCH_TOOLS
+        called = channel.tool_response("call_tool", {"name": "echo", "arguments": {"message": "x"}}, id=2)
         assert called["result"]["content"][0]["text"] == "hello x"

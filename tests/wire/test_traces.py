@@ -1,4 +1,4 @@
-"""A client's trace goes on through the hub, its workers and the services that tools call (SEP-414)."""
+"""A client's trace continues in the hub, its workers and the services that tools call (SEP-414)."""
 
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -27,7 +27,7 @@ Spans = Callable[[], list[Any]]
 
 @pytest.fixture
 def spans() -> Iterator[Spans]:
-    """Traces are on; what was traced so far."""
+    """Enable traces. The function that is returned gives the finished spans."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracing.use(OtelSpans(provider, "0"))
@@ -41,9 +41,9 @@ def recorded_trace(tool: str) -> str:
     return Call.objects.get(tool_name=tool).trace_id
 
 
-def named(spans: list[Any], name: str) -> Any:
-    (found,) = [span for span in spans if span.name == name]
-    return found
+def span_named(spans: list[Any], name: str) -> Any:
+    (named_span,) = [span for span in spans if span.name == name]
+    return named_span
 
 
 def traces(spans: list[Any]) -> set[str]:
@@ -67,12 +67,12 @@ def test_a_record_names_the_trace_of_the_header(peer: Peer, offer: Callable[...,
     assert recorded_trace("echo") == IDS
 
 
-@pytest.mark.parametrize("said", ["garbage", "", 7, None, TRACEPARENT.upper()], ids=str)
+@pytest.mark.parametrize("traceparent", ["garbage", "", 7, None, TRACEPARENT.upper()], ids=str)
 def test_a_call_with_a_bad_trace_is_a_call_without_one(
-    client: RawClient, offer: Callable[..., object], said: Any
+    client: RawClient, offer: Callable[..., object], traceparent: Any
 ) -> None:
     offer("echo")
-    answer = client.modern("tools/call", call_params("echo", {"message": "x"}, {"traceparent": said}))
+    answer = client.modern("tools/call", call_params("echo", {"message": "x"}, {"traceparent": traceparent}))
 
     assert answer.status_code == 200
     assert recorded_trace("echo") == ""
@@ -87,7 +87,7 @@ def test_a_background_call_keeps_its_trace(
     assert eventually(lambda: recorded_trace("count")) == IDS
 
 
-# --- With it --------------------------------------------------------------------------------------------------------
+# --- With OpenTelemetry --------------------------------------------------------------------------------------------
 
 
 def test_an_inline_call_is_one_trace_with_the_clients_span_above_it(
@@ -97,7 +97,7 @@ def test_an_inline_call_is_one_trace_with_the_clients_span_above_it(
     client.modern("tools/call", call_params("echo", {"message": SECRET}, {"traceparent": TRACEPARENT}), id="r-1")
 
     done = spans()
-    server, run, record = (named(done, name) for name in ("tools/call echo", "execute_tool echo", "record"))
+    server, run, record = (span_named(done, name) for name in ("tools/call echo", "execute_tool echo", "record"))
     assert traces(done) == {IDS}
     assert f"{server.parent.span_id:016x}" == PARENT
     assert run.parent.span_id == record.parent.span_id == server.context.span_id
@@ -136,7 +136,7 @@ def test_a_background_call_is_one_trace_through_the_queue(
     by_kind = {span.kind.name: span for span in done}
     assert traces(done) == {IDS}
     assert by_kind["CONSUMER"].parent.span_id == by_kind["PRODUCER"].context.span_id
-    assert named(done, "execute_tool count").parent.span_id == by_kind["CONSUMER"].context.span_id
+    assert span_named(done, "execute_tool count").parent.span_id == by_kind["CONSUMER"].context.span_id
 
 
 def test_a_failed_tool_a_refusal_and_an_unknown_tool_are_failed_spans(
@@ -164,20 +164,20 @@ def test_no_span_holds_an_argument_a_result_or_a_key(
     client.modern("resources/read", {"uri": f"docs://x?api_key={SECRET}"})
     client.handshake().call("echo", {"message": SECRET})
 
-    told = " ".join(span.to_json() for span in spans())
-    assert "echo" in told
-    assert [secret for secret in (SECRET, key) if secret in told] == []
+    exported = " ".join(span.to_json() for span in spans())
+    assert "echo" in exported
+    assert [secret for secret in (SECRET, key) if secret in exported] == []
 
 
 class _Service(HTTPServer):
-    seen: dict[str, str]
+    request_headers: dict[str, str]
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Service
 
     def do_GET(self) -> None:
-        self.server.seen = {name.lower(): value for name, value in self.headers.items()}
+        self.server.request_headers = {name.lower(): value for name, value in self.headers.items()}
         self.send_response(200)
         self.send_header("Content-Length", "2")
         self.end_headers()
@@ -209,8 +209,8 @@ def test_a_service_that_a_tool_calls_goes_on_with_the_trace_and_learns_nothing_e
     answer = client.modern("tools/call", call_params("weather", {}, meta))
 
     assert message_of(answer)["result"]["isError"] is False, answer.text
-    sent = named(spans(), "GET")
-    assert service.seen["traceparent"] == f"00-{IDS}-{sent.context.span_id:016x}-01"
-    assert not {"tracestate", "baggage"} & set(service.seen)
+    sent = span_named(spans(), "GET")
+    assert service.request_headers["traceparent"] == f"00-{IDS}-{sent.context.span_id:016x}-01"
+    assert not {"tracestate", "baggage"} & set(service.request_headers)
     assert (sent.attributes["http.response.status_code"], sent.attributes["server.address"]) == (200, "127.0.0.1")
     assert "weather" not in " ".join(map(str, sent.attributes.values()))

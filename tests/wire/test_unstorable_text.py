@@ -1,4 +1,4 @@
-"""U+0000 and lone surrogates in every parameter of every method: no answer is a failure of the hub.
+"""U+0000 and lone surrogates in every parameter of every method cause no internal error.
 
 The methods are those of the registry: one that is added needs a request here. `tests/services` runs it on PostgreSQL.
 """
@@ -99,9 +99,9 @@ def test_no_parameter_with_u_0000_is_a_failure(
     codes = set()
     for message in messages(version):
         for sent in with_text(message, NUL):
-            status, heard = send(client.http, attempt(client, version, opened, sent), [])
+            status, responses = send(client.http, attempt(client, version, opened, sent), [])
             assert status < 500, sent
-            for answer in heard:
+            for answer in responses:
                 codes.add(code := answer.get("error", {}).get("code"))
                 assert code != INTERNAL_ERROR, (sent, answer)
     assert -32602 in codes

@@ -1,4 +1,4 @@
-"""The hub's own transport, WebSocket: what is its own beside what `test_channels.py` shows of it."""
+"""WebSocket, the hub's own transport, beyond what `test_channels.py` tests."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from tests.server import frames
-from tests.wire.channels import SocketTalk, socket
+from tests.wire.channels import WebSocketClient, socket
 from tests.wire.client import MODERN, RawClient, modern_request, raw_connection
 from tools_app.access import keys
 from tools_app.core import request_memory
@@ -28,16 +28,16 @@ MESSAGE_TOO_BIG = 1009
 
 
 @pytest.fixture
-def talk(client: RawClient) -> Iterator[SocketTalk]:
+def channel(client: RawClient) -> Iterator[WebSocketClient]:
     """A WebSocket with a session."""
-    with socket(client) as talk:
-        talk.speak("2025-11-25")
-        yield talk
+    with socket(client) as channel:
+        channel.negotiate("2025-11-25")
+        yield channel
 
 
 @pytest.fixture
 def web(hub: object, client: RawClient) -> state.WebState:
-    """What the hub's loop knows of itself."""
+    """The state of the hub's event loop."""
     client.modern("server/discover")
     (web,) = [web for loop, web in state._states.items() if loop.is_running()]
     return web
@@ -56,12 +56,12 @@ def test_the_subprotocol_is_mcp(client: RawClient, offered: Any, chosen: str | N
 
 
 def test_the_tenants_own_address_is_as_good(client: RawClient, tenant: Tenant) -> None:
-    with socket(client, f"/t/{tenant.slug}/ws") as talk:
-        assert talk.speak("2025-06-18").ask("ping")["result"] == {}
+    with socket(client, f"/t/{tenant.slug}/ws") as channel:
+        assert channel.negotiate("2025-06-18").response_to("ping")["result"] == {}
 
 
-def refused(client: RawClient, path: str = "/ws", **headers: str) -> int:
-    """The status with which a connection is refused before it is one."""
+def rejected_status(client: RawClient, path: str = "/ws", **headers: str) -> int:
+    """The status with which the handshake is rejected."""
     with pytest.raises(InvalidStatus) as caught, socket(client, path, headers):
         pass
     return int(caught.value.response.status_code)
@@ -74,21 +74,21 @@ async def never() -> dict[str, Any]:
 @pytest.mark.shows("custom-transport.security")
 @pytest.mark.parametrize("bad", [None, "nonsense"])
 def test_without_a_good_key_there_is_no_connection(make_client: MakeClient, bad: str | None) -> None:
-    assert refused(make_client(bad)) == 403
+    assert rejected_status(make_client(bad)) == 403
 
 
 @pytest.mark.shows("custom-transport.security")
 @pytest.mark.parametrize("origin", ["https://evil.net", "http://127.0.0.1:1", "https://app.example.com.evil.net"])
 def test_a_page_of_a_foreign_origin_gets_no_connection(client: RawClient, settings: Any, origin: str) -> None:
     settings.MCPHUB_ALLOWED_ORIGINS = ["https://app.example.com"]
-    assert refused(client, Origin=origin) == 403
+    assert rejected_status(client, Origin=origin) == 403
 
 
 @pytest.mark.parametrize("origin", ["https://app.example.com", "own"])
 def test_a_page_of_an_allowed_origin_gets_one(client: RawClient, settings: Any, origin: str) -> None:
     settings.MCPHUB_ALLOWED_ORIGINS = ["https://app.example.com"]
-    with socket(client, headers={"Origin": client.url if origin == "own" else origin}) as talk:
-        assert talk.speak("2025-06-18").ask("ping")["result"] == {}
+    with socket(client, headers={"Origin": client.url if origin == "own" else origin}) as channel:
+        assert channel.negotiate("2025-06-18").response_to("ping")["result"] == {}
 
 
 @pytest.mark.shows("custom-transport.security")
@@ -99,21 +99,21 @@ def test_the_hub_answers_for_no_other_host(client: RawClient) -> None:
 
 
 def test_a_refusal_is_recorded(client: RawClient, other_tenant: Tenant, eventually: Callable[..., Any]) -> None:
-    refused(client, "/t/rival/ws")
+    rejected_status(client, "/t/rival/ws")
     call = eventually(Call.objects.first)
     assert (call.outcome, call.http_status, call.method, call.cause) == ("denied", 404, "WebSocket", "Not found.")
     assert (call.tenant.slug, call.remote_address) == ("acme", "127.0.0.1")
 
 
-@pytest.mark.parametrize(("scheme", "seen"), [("ws", "http"), ("wss", "https"), ("http", "http")])
-def test_a_page_of_the_hubs_own_origin_is_known_by_it(scheme: str, seen: str) -> None:
+@pytest.mark.parametrize(("scheme", "expected_scheme"), [("ws", "http"), ("wss", "https"), ("http", "http")])
+def test_a_page_of_the_hubs_own_origin_is_known_by_it(scheme: str, expected_scheme: str) -> None:
     incoming = AsgiRequest({"scheme": scheme, "headers": []}, never)
-    assert incoming.scheme == seen
+    assert incoming.scheme == expected_scheme
 
 
 @pytest.mark.parametrize("path", ["/t/rival/ws", "/t/nobody/ws", "/mcp", "/sse", "/message", "/nothing"])
 def test_there_is_nothing_at_other_addresses(client: RawClient, other_tenant: Tenant, path: str) -> None:
-    assert refused(client, path) == 403
+    assert rejected_status(client, path) == 403
 
 
 def test_the_address_is_no_page(client: RawClient) -> None:
@@ -124,7 +124,7 @@ def test_a_hub_that_stops_takes_no_new_connections(
     client: RawClient, web: state.WebState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web, "draining", True)
-    assert refused(client) == 403
+    assert rejected_status(client) == 403
 
 
 @pytest.mark.parametrize("allowed", [True, False])
@@ -134,45 +134,45 @@ def test_a_key_in_the_url_is_good_only_where_the_tenant_allows_it(
     Tenant.objects.filter(pk=tenant.pk).update(allow_query_key=allowed)
     client, path = make_client(None), f"/ws?api_key={key}"
     if not allowed:
-        assert refused(client, path) == 403
+        assert rejected_status(client, path) == 403
         return
-    with socket(client, path) as talk:
-        assert talk.speak("2025-06-18").ask("ping")["result"] == {}
+    with socket(client, path) as channel:
+        assert channel.negotiate("2025-06-18").response_to("ping")["result"] == {}
 
 
 # --- Frames -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_json_is_told_so_and_the_connection_goes_on(talk: SocketTalk) -> None:
+def test_invalid_json_is_answered_with_a_parse_error_and_the_connection_goes_on(channel: WebSocketClient) -> None:
     for raw in (b"{bad", b"", b"[" * 100 + b"]" * 100):
-        talk.write(raw)
-        told = talk.next()
-        assert (told.get("id"), told["error"]["code"]) == (None, -32700)
-    assert talk.ask("ping")["result"] == {}
+        channel.write(raw)
+        response = channel.next()
+        assert (response.get("id"), response["error"]["code"]) == (None, -32700)
+    assert channel.response_to("ping")["result"] == {}
 
 
-def test_a_message_may_come_in_several_frames(talk: SocketTalk) -> None:
-    talk.socket.send([PING[:10].decode(), PING[10:30].decode(), PING[30:].decode()])
-    assert talk.answer("p")["result"] == {}
+def test_a_message_may_come_in_several_frames(channel: WebSocketClient) -> None:
+    channel.socket.send([PING[:10].decode(), PING[10:30].decode(), PING[30:].decode()])
+    assert channel.response("p")["result"] == {}
 
 
-def test_a_binary_frame_is_no_message(talk: SocketTalk) -> None:
-    talk.socket.send(PING)
-    assert (talk.read_to_end(), talk.close_code) == ([], NOT_TEXT)
+def test_a_binary_frame_is_no_message(channel: WebSocketClient) -> None:
+    channel.socket.send(PING)
+    assert (channel.read_to_end(), channel.close_code) == ([], NOT_TEXT)
 
 
-def test_a_message_has_a_largest_size_in_bytes(talk: SocketTalk, settings: Any) -> None:
+def test_a_message_has_a_largest_size_in_bytes(channel: WebSocketClient, settings: Any) -> None:
     settings.MCPHUB_MAX_BODY_BYTES = 100
-    talk.write(PING.ljust(100))
-    assert talk.answer("p")["result"] == {}
-    talk.write('"{}"'.format("é" * 50).encode())
-    assert (talk.read_to_end(), talk.close_code) == ([], TOO_LARGE)
+    channel.write(PING.ljust(100))
+    assert channel.response("p")["result"] == {}
+    channel.write('"{}"'.format("é" * 50).encode())
+    assert (channel.read_to_end(), channel.close_code) == ([], TOO_LARGE)
 
 
-def test_the_server_gathers_no_more_than_that(talk: SocketTalk, settings: Any) -> None:
+def test_the_server_gathers_no_more_than_that(channel: WebSocketClient, settings: Any) -> None:
     half = "x" * (settings.MCPHUB_MAX_BODY_BYTES // 2)
-    talk.socket.send([half, half, "x"])
-    assert (talk.read_to_end(), talk.close_code) == ([], MESSAGE_TOO_BIG)
+    channel.socket.send([half, half, "x"])
+    assert (channel.read_to_end(), channel.close_code) == ([], MESSAGE_TOO_BIG)
 
 
 def test_a_result_may_be_larger_than_a_request(
@@ -185,8 +185,8 @@ def test_a_result_may_be_larger_than_a_request(
         return "x" * many
 
     offer("plenty")
-    with socket(client) as talk:
-        assert len(talk.speak(MODERN).ask_tool("plenty")["result"]["content"][0]["text"]) == many
+    with socket(client) as channel:
+        assert len(channel.negotiate(MODERN).tool_response("plenty")["result"]["content"][0]["text"]) == many
 
 
 def test_answers_that_a_client_does_not_read_hold_the_memory_of_its_tenant(
@@ -223,18 +223,18 @@ def test_answers_that_a_client_does_not_read_hold_the_memory_of_its_tenant(
 # --- The end ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_close_code_says_that_the_key_is_good_no_more(talk: SocketTalk, client: RawClient) -> None:
+def test_the_close_code_of_a_revoked_key(channel: WebSocketClient, client: RawClient) -> None:
     keys.revoke(ApiKey.objects.get(digest=keys.digest_of(client.key or "")))
-    assert (talk.read_to_end(), talk.close_code) == ([], NOT_ALLOWED)
+    assert (channel.read_to_end(), channel.close_code) == ([], NOT_ALLOWED)
 
 
 def test_the_close_code_says_that_the_hub_stops(
-    talk: SocketTalk, web: state.WebState, monkeypatch: pytest.MonkeyPatch
+    channel: WebSocketClient, web: state.WebState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (loop,) = [loop for loop in state._states if loop.is_running()]
     monkeypatch.setattr(web, "draining", True)
     loop.call_soon_threadsafe(web.streams.end_all)
-    assert (talk.read_to_end(), talk.close_code) == ([], STOPPING)
+    assert (channel.read_to_end(), channel.close_code) == ([], STOPPING)
 
 
 @pytest.mark.shows("custom-transport.documented")

@@ -1,4 +1,4 @@
-"""What the tests of both kinds of tasks share: the tools, in either place, and a look at a task."""
+"""Fixtures for tests of both kinds of tasks: tools in the web process and in workers, and polling."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from tests.wire.client import Peer
-from tests.wire.task_tools import TOOLS, Gate, look, register
+from tests.wire.task_tools import TOOLS, Gate, get_task, register
 
 
 @pytest.fixture(params=[False, True], ids=["here", "in-a-worker"])
 def background(request: pytest.FixtureRequest) -> bool:
-    """Where the tools run."""
+    """Whether the tools run in a worker."""
     return bool(request.param)
 
 
@@ -31,17 +31,17 @@ def here(registries: None, offer: Callable[..., object], gate: Gate) -> None:
 
 @pytest.fixture
 def tools(registries: None, offer: Callable[..., object], gate: Gate, background: bool) -> None:
-    """The tools, in either place."""
+    """The tools, in the web process and in a worker."""
     register(gate, background=background)
     offer(*TOOLS)
 
 
 @pytest.fixture
 def in_state(eventually: Callable[..., Any]) -> Callable[[Peer, str, str], dict[str, Any]]:
-    """A task once it stands so: `in_state(peer, task, "completed")`."""
+    """Poll a task until it has a status: `in_state(peer, task, "completed")`."""
 
     def ask(peer: Peer, task: str, status: str) -> dict[str, Any]:
-        eventually(lambda: look(peer, task)["status"] == status)
-        return look(peer, task)
+        eventually(lambda: get_task(peer, task)["status"] == status)
+        return get_task(peer, task)
 
     return ask

@@ -1,4 +1,4 @@
-"""The experimental tasks of revision 2025-11-25, which the client asks for."""
+"""The experimental tasks of revision 2025-11-25, which the client requests."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from tests.wire.client import (
     error_of,
     message_of,
 )
-from tests.wire.task_tools import ASKABLE, EXTENSION, Gate, accepted, look, refused, result_of
+from tests.wire.task_tools import ASKABLE, EXTENSION, Gate, accepted, error_for, get_task, result_of
 from tools_app.access import keys
 from tools_app.access.principal import Principal
 from tools_app.calls import run
@@ -43,30 +43,30 @@ METHODS = ("tasks/get", "tasks/result", "tasks/cancel")
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer that takes longer than a moment is a stream."""
+    """Responses become streams soon."""
     monkeypatch.setattr(delivery, "STREAM_AFTER_SECONDS", 0.05)
 
 
 @pytest.fixture
-def asker(client: RawClient) -> Peer:
-    """A client that asks for tasks and answers questions."""
+def session_peer(client: RawClient) -> Peer:
+    """A client that requests tasks and supports elicitation."""
     return client.handshake(VERSION, ASKABLE)
 
 
-def asked_for(peer: Peer, tool: str, arguments: dict[str, Any] | None = None, ttl: Any = None, **meta: Any) -> Any:
-    """What a call as a task is answered with."""
+def task_call(peer: Peer, tool: str, arguments: dict[str, Any] | None = None, ttl: Any = None, **meta: Any) -> Any:
+    """The response to a call as a task."""
     task = {} if ttl is None else {"ttl": ttl}
     return message_of(peer.request("tools/call", call_params(tool, arguments, meta) | {"task": task}))
 
 
-def begun(peer: Peer, tool: str, arguments: dict[str, Any] | None = None, **more: Any) -> str:
+def create_task(peer: Peer, tool: str, arguments: dict[str, Any] | None = None, **more: Any) -> str:
     """The id of a new task."""
-    created = asked_for(peer, tool, arguments, **more)
+    created = task_call(peer, tool, arguments, **more)
     assert "result" in created, created
     return str(created["result"]["task"]["taskId"])
 
 
-def tool_names(peer: Peer) -> list[str]:
+def task_ids(peer: Peer) -> list[str]:
     """The ids of all tasks in the list, from all of its pages."""
     ids: list[str] = []
     page = result_of(peer, "tasks/list", {})
@@ -89,30 +89,32 @@ def test_only_this_revision_declares_tasks(client: RawClient) -> None:
     assert "tasks" not in message_of(client.modern("server/discover"))["result"]["capabilities"]
 
 
-def test_only_this_revision_is_told_which_tools_may_be_tasks(session: Peer, here: None) -> None:
-    tool_names = {tool["name"]: tool.get("execution") for tool in result_of(session, "tools/list", {})["tools"]}
+def test_only_this_revision_lists_which_tools_may_be_tasks(session: Peer, here: None) -> None:
+    task_ids = {tool["name"]: tool.get("execution") for tool in result_of(session, "tools/list", {})["tools"]}
     if session.version == VERSION:
-        assert tool_names["quick"] == {"taskSupport": "optional"}
-        assert tool_names["must"] == {"taskSupport": "required"}
-        assert tool_names.pop("never_task") in (None, {"taskSupport": "forbidden"})
+        assert task_ids["quick"] == {"taskSupport": "optional"}
+        assert task_ids["must"] == {"taskSupport": "required"}
+        assert task_ids.pop("never_task") in (None, {"taskSupport": "forbidden"})
     else:
-        assert set(tool_names.values()) == {None}
+        assert set(task_ids.values()) == {None}
 
 
 @pytest.mark.shows("tasks.required")
-def test_a_plain_call_of_a_tool_that_only_runs_as_a_task_is_refused_and_recorded(asker: Peer, here: None) -> None:
-    refusal = asker.call("must", {"word": "x"}, id="plain")
-    assert error_of(refusal)["code"] == -32601
-    assert "params.task" in error_of(refusal)["message"]
+def test_a_plain_call_of_a_tool_that_only_runs_as_a_task_is_refused_and_recorded(
+    session_peer: Peer, here: None
+) -> None:
+    rejection = session_peer.call("must", {"word": "x"}, id="plain")
+    assert error_of(rejection)["code"] == -32601
+    assert "params.task" in error_of(rejection)["message"]
     call = Call.objects.get()
     assert (call.outcome, call.rpc_error, call.request_id) == ("rejected", -32601, '"plain"')
 
 
 @pytest.mark.shows("tasks.forbidden")
-def test_a_call_as_a_task_of_a_tool_that_never_is_one_is_refused(asker: Peer, here: None) -> None:
-    refusal = asked_for(asker, "never_task")
-    assert refusal["error"]["code"] == -32601
-    assert "cannot run as a task" in refusal["error"]["message"]
+def test_a_call_as_a_task_of_a_tool_that_never_is_one_is_refused(session_peer: Peer, here: None) -> None:
+    rejection = task_call(session_peer, "never_task")
+    assert rejection["error"]["code"] == -32601
+    assert "cannot run as a task" in rejection["error"]["message"]
     assert Call.objects.get().outcome == "rejected"
 
 
@@ -126,21 +128,21 @@ def test_older_revisions_know_neither_the_parameter_nor_the_methods(
         answer = peer.request("tools/call", call_params("quick", {"word": "x"}) | {"task": task})
         assert message_of(answer)["result"]["content"][0]["text"] == "quick x"
     for method in ("tasks/get", "tasks/list", "tasks/result", "tasks/cancel"):
-        assert refused(peer, method, {"taskId": "x"})["code"] == -32601
+        assert error_for(peer, method, {"taskId": "x"})["code"] == -32601
 
 
 @pytest.mark.shows("tasks.undeclared")
-def test_requests_of_other_kinds_are_worked_on_as_ever(asker: Peer, here: None) -> None:
-    assert result_of(asker, "ping", {"task": {"ttl": 5}}) == {}
-    assert "tools" in result_of(asker, "tools/list", {"task": {}})
+def test_requests_of_other_kinds_are_worked_on_as_ever(session_peer: Peer, here: None) -> None:
+    assert result_of(session_peer, "ping", {"task": {"ttl": 5}}) == {}
+    assert "tools" in result_of(session_peer, "tools/list", {"task": {}})
 
 
-def test_a_wish_that_is_none_is_refused(asker: Peer, here: None) -> None:
+def test_an_invalid_task_parameter_is_rejected(session_peer: Peer, here: None) -> None:
     for task in (5, [], "x", *({"ttl": ttl} for ttl in ("x", True, -1, 0, 1e300))):
-        refusal = asker.request("tools/call", call_params("quick", {"word": "x"}) | {"task": task})
-        assert (error_of(refusal)["code"], error_of(refusal)["data"]) == (-32602, {"field": "task"}), task
-    unsaid = asker.request("tools/call", call_params("quick", {"word": "x"}) | {"task": None})
-    assert message_of(unsaid)["result"]["content"][0]["text"] == "quick x"
+        rejection = session_peer.request("tools/call", call_params("quick", {"word": "x"}) | {"task": task})
+        assert (error_of(rejection)["code"], error_of(rejection)["data"]) == (-32602, {"field": "task"}), task
+    without_task = session_peer.request("tools/call", call_params("quick", {"word": "x"}) | {"task": None})
+    assert message_of(without_task)["result"]["content"][0]["text"] == "quick x"
 
 
 # --- The life of a task -------------------------------------------------------------------------------------------
@@ -148,15 +150,15 @@ def test_a_wish_that_is_none_is_refused(asker: Peer, here: None) -> None:
 
 @pytest.mark.shows("tasks.created", "tasks.begins-working", "tasks.result-waits", "tasks.related")
 def test_a_call_as_a_task_is_answered_at_once_and_its_result_waits_for_the_end(
-    asker: Peer, tools: None, gate: Gate
+    session_peer: Peer, tools: None, gate: Gate
 ) -> None:
-    created = asked_for(asker, "must_hold")["result"]
+    created = task_call(session_peer, "must_hold")["result"]
     assert set(created) == {"task"}
     task = created["task"]
     assert task["status"] == "working"
     gate.wait_for_tool()
-    assert look(asker, task["taskId"])["status"] == "working"
-    with asker.stream(
+    assert get_task(session_peer, task["taskId"])["status"] == "working"
+    with session_peer.stream(
         "tasks/result", {"taskId": task["taskId"]}, id="wait", headers={"Accept": "text/event-stream"}
     ) as stream:
         gate.open()
@@ -167,12 +169,12 @@ def test_a_call_as_a_task_is_answered_at_once_and_its_result_waits_for_the_end(
         "isError": False,
         "_meta": {RELATED: {"taskId": task["taskId"]}},
     }
-    assert look(asker, task["taskId"])["status"] == "completed"
+    assert get_task(session_peer, task["taskId"])["status"] == "completed"
 
 
 @pytest.mark.shows("tasks.begins-working")
 def test_a_task_begins_as_working_even_if_it_ended_before_its_client_hears_of_it(
-    asker: Peer, tools: None, monkeypatch: pytest.MonkeyPatch, in_state: Callable[..., Any]
+    session_peer: Peer, tools: None, monkeypatch: pytest.MonkeyPatch, in_state: Callable[..., Any]
 ) -> None:
     look_now = task_state.find
 
@@ -184,14 +186,14 @@ def test_a_task_begins_as_working_even_if_it_ended_before_its_client_hears_of_it
 
     with monkeypatch.context() as patched:
         patched.setattr(task_state, "find", look_late)
-        task = asked_for(asker, "must", {"word": "x"})["result"]["task"]
+        task = task_call(session_peer, "must", {"word": "x"})["result"]["task"]
     assert (task["status"], task["lastUpdatedAt"]) == ("working", task["createdAt"])
-    in_state(asker, task["taskId"], "completed")
+    in_state(session_peer, task["taskId"], "completed")
 
 
 @pytest.fixture
 def either_way(registries: None, offer: Callable[..., object], background: bool) -> None:
-    """Tools that may be called in both ways, one for each way to end."""
+    """Tools that may be called plainly or as a task, one for each outcome."""
 
     @tool(task="optional", background=background)
     def ends_well(number: int) -> dict[str, int]:
@@ -209,12 +211,12 @@ def either_way(registries: None, offer: Callable[..., object], background: bool)
 
 
 @pytest.mark.shows("tasks.result", "tasks.related")
-def test_the_result_is_what_the_plain_request_would_have_got(asker: Peer, either_way: None) -> None:
+def test_the_result_is_what_the_plain_request_would_have_got(session_peer: Peer, either_way: None) -> None:
     for name, arguments in (("ends_well", {"number": 4}), ("ends_badly", {}), ("ends_in_an_error", {})):
-        plain = message_of(asker.call(name, arguments))
-        task = begun(asker, name, arguments)
+        plain = message_of(session_peer.call(name, arguments))
+        task = create_task(session_peer, name, arguments)
         for _ in range(2):
-            answer = message_of(asker.request("tasks/result", {"taskId": task}))
+            answer = message_of(session_peer.request("tasks/result", {"taskId": task}))
             if "result" in plain:
                 assert answer["result"] == {**plain["result"], "_meta": {RELATED: {"taskId": task}}}
             else:
@@ -222,36 +224,41 @@ def test_the_result_is_what_the_plain_request_would_have_got(asker: Peer, either
 
 
 @pytest.mark.shows("tasks.failed")
-def test_a_task_that_failed_says_why(asker: Peer, tools: None, in_state: Callable[..., Any]) -> None:
+def test_a_task_that_failed_says_why(session_peer: Peer, tools: None, in_state: Callable[..., Any]) -> None:
     for name, why in (("fails", "No luck today."), ("breaks", "Not like this.")):
-        assert in_state(asker, begun(asker, name), "failed")["statusMessage"] == why
+        assert in_state(session_peer, create_task(session_peer, name), "failed")["statusMessage"] == why
 
 
 @pytest.mark.shows("tasks.failed")
 def test_a_task_whose_process_was_lost_has_failed(
-    asker: Peer, here: None, gate: Gate, in_state: Callable[..., Any], settings: Any
+    session_peer: Peer, here: None, gate: Gate, in_state: Callable[..., Any], settings: Any
 ) -> None:
-    task = begun(asker, "must_hold")
+    task = create_task(session_peer, "must_hold")
     gate.wait_for_tool()
     settings.MCPHUB_PROCESS_TIMEOUT = 0.1
     RunningCall.objects.update(owner=uuid.uuid4())
-    done = in_state(asker, task, "failed")
+    done = in_state(session_peer, task, "failed")
     assert "was lost" in done["statusMessage"]
-    assert refused(asker, "tasks/result", {"taskId": task}) == {"code": -32603, "message": done["statusMessage"]}
+    assert error_for(session_peer, "tasks/result", {"taskId": task}) == {
+        "code": -32603,
+        "message": done["statusMessage"],
+    }
 
 
 @pytest.mark.shows("tasks.ids", "tasks.timestamps", "tasks.ttl", "tasks.no-needless-relation")
 def test_whatever_shows_a_task_says_when_it_was_made_and_how_long_it_is_kept(
-    asker: Peer, here: None, gate: Gate
+    session_peer: Peer, here: None, gate: Gate
 ) -> None:
     before = datetime.now(UTC)
-    created = asked_for(asker, "must_hold", ttl=1_800_000)["result"]["task"]
-    other = begun(asker, "must", {"word": "x"})
+    created = task_call(session_peer, "must_hold", ttl=1_800_000)["result"]["task"]
+    other = create_task(session_peer, "must", {"word": "x"})
     assert isinstance(created["taskId"], str)
     assert created["taskId"] != other
-    shown = look(asker, created["taskId"])
-    (in_list,) = (one for one in result_of(asker, "tasks/list", {})["tasks"] if one["taskId"] == created["taskId"])
-    cancelled = result_of(asker, "tasks/cancel", {"taskId": created["taskId"]})
+    shown = get_task(session_peer, created["taskId"])
+    (in_list,) = (
+        one for one in result_of(session_peer, "tasks/list", {})["tasks"] if one["taskId"] == created["taskId"]
+    )
+    cancelled = result_of(session_peer, "tasks/cancel", {"taskId": created["taskId"]})
     for body in (created, shown, in_list, cancelled):
         assert body["ttl"] == 1_800_000
         made, changed = (datetime.fromisoformat(body[name]) for name in ("createdAt", "lastUpdatedAt"))
@@ -262,7 +269,7 @@ def test_whatever_shows_a_task_says_when_it_was_made_and_how_long_it_is_kept(
 
 @pytest.mark.shows("tasks.ttl", "tasks.limits")
 def test_a_task_is_kept_as_long_as_it_is_wished_but_not_longer_than_the_hub_allows(
-    asker: Peer, here: None, gate: Gate, settings: Any
+    session_peer: Peer, here: None, gate: Gate, settings: Any
 ) -> None:
     settings.MCPHUB_MAX_TASK_TTL = 3600
     for task, kept in (
@@ -272,48 +279,57 @@ def test_a_task_is_kept_as_long_as_it_is_wished_but_not_longer_than_the_hub_allo
         ({"ttl": 900_000}, 900_000),
         ({"ttl": 5000.5}, 5000),
     ):
-        created = message_of(asker.request("tools/call", call_params("must_hold") | {"task": task}))["result"]["task"]
-        assert created["ttl"] == look(asker, created["taskId"])["ttl"] == kept
+        created = message_of(session_peer.request("tools/call", call_params("must_hold") | {"task": task}))["result"][
+            "task"
+        ]
+        assert created["ttl"] == get_task(session_peer, created["taskId"])["ttl"] == kept
 
 
 @pytest.mark.shows("tasks.limits")
-def test_what_is_over_is_cleaned_up(asker: Peer, here: None, in_state: Callable[..., Any]) -> None:
-    task = begun(asker, "must", {"word": "x"})
-    in_state(asker, task, "completed")
+def test_what_is_over_is_cleaned_up(session_peer: Peer, here: None, in_state: Callable[..., Any]) -> None:
+    task = create_task(session_peer, "must", {"word": "x"})
+    in_state(session_peer, task, "completed")
     CallAnswer.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
     for method in METHODS:
-        assert refused(asker, method, {"taskId": task})["code"] == -32602
-    assert tool_names(asker) == []
+        assert error_for(session_peer, method, {"taskId": task})["code"] == -32602
+    assert task_ids(session_peer) == []
     housekeeping.drop_old_answers()
     assert not CallAnswer.objects.exists()
 
 
 @pytest.mark.shows("tasks.poll-without-stream")
-def test_a_look_is_answered_without_a_stream(asker: Peer, here: None, gate: Gate) -> None:
-    task = begun(asker, "must_hold")
+def test_tasks_get_and_list_are_answered_without_a_stream(session_peer: Peer, here: None, gate: Gate) -> None:
+    task = create_task(session_peer, "must_hold")
     gate.wait_for_tool()
     for method in ("tasks/get", "tasks/list"):
-        response = asker.request(method, {"taskId": task})
+        response = session_peer.request(method, {"taskId": task})
         assert response.headers["content-type"] == "application/json"
 
 
 @pytest.mark.shows("tasks.parameter-decides")
-def test_which_task_is_meant_is_told_by_the_parameter_alone(
-    asker: Peer, here: None, in_state: Callable[..., Any]
+def test_the_task_is_identified_by_the_parameter_only(
+    session_peer: Peer, here: None, in_state: Callable[..., Any]
 ) -> None:
-    one, other = begun(asker, "must", {"word": "one"}), begun(asker, "must", {"word": "other"})
+    one, other = (
+        create_task(session_peer, "must", {"word": "one"}),
+        create_task(session_peer, "must", {"word": "other"}),
+    )
     meta = {"_meta": {RELATED: {"taskId": other}}}
-    assert result_of(asker, "tasks/get", {"taskId": one, **meta})["taskId"] == one
-    result = result_of(asker, "tasks/result", {"taskId": one, **meta})
+    assert result_of(session_peer, "tasks/get", {"taskId": one, **meta})["taskId"] == one
+    result = result_of(session_peer, "tasks/result", {"taskId": one, **meta})
     assert result["content"][0]["text"] == "must one"
     assert result["_meta"][RELATED] == {"taskId": one}
-    in_state(asker, one, "completed")
-    assert refused(asker, "tasks/cancel", {"taskId": one, **meta})["data"] == {"taskId": one}
+    in_state(session_peer, one, "completed")
+    assert error_for(session_peer, "tasks/cancel", {"taskId": one, **meta})["data"] == {"taskId": one}
 
 
-def test_a_task_is_one_record_with_its_requests_id(asker: Peer, tools: None, background: bool, tenant: Tenant) -> None:
-    created = message_of(asker.request("tools/call", call_params("must", {"word": "x"}) | {"task": {}}, id="r-9"))
-    result_of(asker, "tasks/result", {"taskId": created["result"]["task"]["taskId"]})
+def test_a_task_is_one_record_with_its_requests_id(
+    session_peer: Peer, tools: None, background: bool, tenant: Tenant
+) -> None:
+    created = message_of(
+        session_peer.request("tools/call", call_params("must", {"word": "x"}) | {"task": {}}, id="r-9")
+    )
+    result_of(session_peer, "tasks/result", {"taskId": created["result"]["task"]["taskId"]})
     call = Call.objects.get()
     assert (call.method, call.request_id, call.outcome) == ("tools/call", '"r-9"', "ok")
     assert (call.background, call.tenant, call.protocol_version) == (background, tenant, VERSION)
@@ -321,21 +337,21 @@ def test_a_task_is_one_record_with_its_requests_id(asker: Peer, tools: None, bac
 
 @pytest.mark.shows("tasks.audit")
 def test_making_ending_and_reading_a_task_leave_traces_that_name_key_and_tenant(
-    asker: Peer, here: None, gate: Gate, tenant: Tenant, caplog: pytest.LogCaptureFixture
+    session_peer: Peer, here: None, gate: Gate, tenant: Tenant, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, methods.__name__)
-    task = begun(asker, "must_hold")
+    task = create_task(session_peer, "must_hold")
     row = RunningCall.objects.get()
     assert (row.tenant, row.api_key) == (tenant, ApiKey.objects.get())
     gate.open()
-    result_of(asker, "tasks/result", {"taskId": task})
+    result_of(session_peer, "tasks/result", {"taskId": task})
     call = Call.objects.get()
     assert (call.pk, call.tenant, call.api_key) == (row.pk, tenant, row.api_key)
     assert call.finished_at >= call.started_at
-    (said,) = (record.getMessage() for record in caplog.records if record.name == methods.__name__)
-    assert str(call.pk) in said
-    assert str(row.api_key_id) in said
-    assert tenant.slug in said
+    (log_message,) = (record.getMessage() for record in caplog.records if record.name == methods.__name__)
+    assert str(call.pk) in log_message
+    assert str(row.api_key_id) in log_message
+    assert tenant.slug in log_message
 
 
 # --- Questions and progress ---------------------------------------------------------------------------------------
@@ -349,7 +365,7 @@ def question_on(stream: Stream) -> dict[str, Any]:
 
 @pytest.mark.shows("tasks.input-required", "tasks.related-question", "tasks.related")
 def test_a_question_moves_the_task_to_input_required_until_it_is_answered(
-    asker: Peer,
+    session_peer: Peer,
     registries: None,
     offer: Callable[..., object],
     gate: Gate,
@@ -364,30 +380,30 @@ def test_a_question_moves_the_task_to_input_required_until_it_is_answered(
         return f"hello {name}"
 
     offer("asks_then_holds")
-    task = begun(asker, "asks_then_holds")
-    waiting = in_state(asker, task, "input_required")
+    task = create_task(session_peer, "asks_then_holds")
+    waiting = in_state(session_peer, task, "input_required")
     assert datetime.fromisoformat(waiting["lastUpdatedAt"]) > datetime.fromisoformat(waiting["createdAt"])
-    with asker.stream("tasks/result", {"taskId": task}) as stream:
+    with session_peer.stream("tasks/result", {"taskId": task}) as stream:
         question = question_on(stream)
         assert question["params"]["_meta"] == {RELATED: {"taskId": task}}
-        assert asker.respond(question["id"], accepted("Ada")).status_code == 202
-        in_state(asker, task, "working")
+        assert session_peer.respond(question["id"], accepted("Ada")).status_code == 202
+        in_state(session_peer, task, "working")
         gate.open()
         (answer,) = stream.read_to_end()
     assert answer["result"]["content"][0]["text"] == "hello Ada"
     assert answer["result"]["_meta"] == {RELATED: {"taskId": task}}
 
 
-def test_who_comes_again_for_the_result_is_not_asked_again_what_was_answered(
-    asker: Peer, here: None, in_state: Callable[..., Any]
+def test_a_repeated_request_for_the_result_does_not_repeat_answered_elicitations(
+    session_peer: Peer, here: None, in_state: Callable[..., Any]
 ) -> None:
-    task = begun(asker, "asks_two")
-    with asker.stream("tasks/result", {"taskId": task}) as stream:
+    task = create_task(session_peer, "asks_two")
+    with session_peer.stream("tasks/result", {"taskId": task}) as stream:
         first, last = question_on(stream), question_on(stream)
-        asker.respond(first["id"], accepted("Ada"))
-    with asker.stream("tasks/result", {"taskId": task}) as stream:
+        session_peer.respond(first["id"], accepted("Ada"))
+    with session_peer.stream("tasks/result", {"taskId": task}) as stream:
         assert question_on(stream)["id"] == last["id"]
-        asker.respond(last["id"], accepted("Byron"))
+        session_peer.respond(last["id"], accepted("Byron"))
         (answer,) = stream.read_to_end()
     assert answer["result"]["content"][0]["text"] == "hello Ada Byron"
 
@@ -405,18 +421,18 @@ def reporter(registries: None, offer: Callable[..., object], gate: Gate, backgro
 
 
 @pytest.mark.shows("progress.of-tasks", "progress.of-tasks-stops", "tasks.related")
-def test_progress_is_told_under_the_token_of_the_request_that_began_the_task_and_ends_with_it(
-    asker: Peer, reporter: None, gate: Gate
+def test_progress_has_the_token_of_the_request_that_created_the_task_and_ends_with_it(
+    session_peer: Peer, reporter: None, gate: Gate
 ) -> None:
-    task = begun(asker, "reports", progressToken="mine")
+    task = create_task(session_peer, "reports", progressToken="mine")
     gate.wait_for_tool()
     with (
-        asker.listening() as others,
-        asker.stream("tasks/result", {"taskId": task}, headers={"Accept": "text/event-stream"}) as stream,
+        session_peer.listening() as others,
+        session_peer.stream("tasks/result", {"taskId": task}, headers={"Accept": "text/event-stream"}) as stream,
     ):
         gate.open()
         *steps, answer = stream.read_to_end()
-        asker.delete()
+        session_peer.delete()
         assert others.read_to_end() == []
     assert answer["result"]["content"][0]["text"] == "reported"
     assert [step["params"]["progress"] for step in steps] == list(range(5))
@@ -427,13 +443,13 @@ def test_progress_is_told_under_the_token_of_the_request_that_began_the_task_and
 
 
 @pytest.mark.shows("progress.of-tasks-stops")
-def test_who_comes_after_the_end_hears_no_progress(
-    asker: Peer, reporter: None, gate: Gate, in_state: Callable[..., Any]
+def test_a_request_for_the_result_after_the_end_gets_no_progress(
+    session_peer: Peer, reporter: None, gate: Gate, in_state: Callable[..., Any]
 ) -> None:
-    task = begun(asker, "reports", progressToken="mine")
+    task = create_task(session_peer, "reports", progressToken="mine")
     gate.open()
-    in_state(asker, task, "completed")
-    response = asker.request("tasks/result", {"taskId": task})
+    in_state(session_peer, task, "completed")
+    response = session_peer.request("tasks/result", {"taskId": task})
     assert response.headers["content-type"] == "application/json"
 
 
@@ -442,95 +458,98 @@ def test_who_comes_after_the_end_hears_no_progress(
 
 @pytest.mark.shows("tasks.list-pages", "tasks.list-cursor", "tasks.list-complete")
 def test_the_list_comes_in_pages_and_holds_each_task_once_the_newest_first(
-    asker: Peer, here: None, gate: Gate, monkeypatch: pytest.MonkeyPatch, in_state: Callable[..., Any]
+    session_peer: Peer, here: None, gate: Gate, monkeypatch: pytest.MonkeyPatch, in_state: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr(methods, "PAGE", 3)
     made = [
-        begun(asker, "must_hold" if number % 2 else "must", {} if number % 2 else {"word": "x"}) for number in range(7)
+        create_task(session_peer, "must_hold" if number % 2 else "must", {} if number % 2 else {"word": "x"})
+        for number in range(7)
     ]
     for task in made[::2]:
-        in_state(asker, task, "completed")
-    page = result_of(asker, "tasks/list", {})
+        in_state(session_peer, task, "completed")
+    page = result_of(session_peer, "tasks/list", {})
     assert len(page["tasks"]) == 3
     assert page["nextCursor"]
-    assert tool_names(asker) == made[::-1]
+    assert task_ids(session_peer) == made[::-1]
     for shown in page["tasks"]:
-        assert look(asker, shown["taskId"]) == shown
+        assert get_task(session_peer, shown["taskId"]) == shown
 
 
 @pytest.mark.shows("tasks.errors")
-def test_a_cursor_that_the_hub_did_not_give_is_refused(asker: Peer) -> None:
+def test_a_cursor_that_the_hub_did_not_give_is_refused(session_peer: Peer) -> None:
     for cursor in ("", "x", 5, {}, "a:b:c", "é\x00", True):
-        refusal = refused(asker, "tasks/list", {"cursor": cursor})
-        assert refusal["code"] == -32602, cursor
-        assert "cursor" in refusal["message"]
+        rejection = error_for(session_peer, "tasks/list", {"cursor": cursor})
+        assert rejection["code"] == -32602, cursor
+        assert "cursor" in rejection["message"]
 
 
-def test_a_call_that_is_no_task_is_not_listed(asker: Peer, here: None) -> None:
-    asker.result("quick", {"word": "x"})
-    asker.result("never_task")
-    assert tool_names(asker) == []
+def test_a_call_that_is_no_task_is_not_listed(session_peer: Peer, here: None) -> None:
+    session_peer.result("quick", {"word": "x"})
+    session_peer.result("never_task")
+    assert task_ids(session_peer) == []
 
 
 # --- Cancellation -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.shows("tasks.cancel", "tasks.no-needless-relation")
-def test_a_cancelled_task_is_so_in_the_answer_and_its_tool_was_stopped(asker: Peer, tools: None, gate: Gate) -> None:
-    task = begun(asker, "must_hold")
+def test_a_cancelled_task_has_that_status_at_once_and_its_tool_is_stopped(
+    session_peer: Peer, tools: None, gate: Gate
+) -> None:
+    task = create_task(session_peer, "must_hold")
     gate.wait_for_tool()
-    cancelled = result_of(asker, "tasks/cancel", {"taskId": task})
+    cancelled = result_of(session_peer, "tasks/cancel", {"taskId": task})
     assert cancelled["status"] == "cancelled"
-    assert cancelled == look(asker, task)
+    assert cancelled == get_task(session_peer, task)
     gate.wait_for_stop()
     assert Call.objects.get().outcome == "cancelled"
 
 
 def test_a_task_that_waits_for_its_client_can_be_cancelled(
-    asker: Peer, tools: None, in_state: Callable[..., Any]
+    session_peer: Peer, tools: None, in_state: Callable[..., Any]
 ) -> None:
-    task = begun(asker, "asks")
-    in_state(asker, task, "input_required")
-    assert result_of(asker, "tasks/cancel", {"taskId": task})["status"] == "cancelled"
+    task = create_task(session_peer, "asks")
+    in_state(session_peer, task, "input_required")
+    assert result_of(session_peer, "tasks/cancel", {"taskId": task})["status"] == "cancelled"
 
 
 @pytest.mark.shows("tasks.cancel-ended", "tasks.telling-errors", "tasks.transitions")
-def test_a_task_that_is_over_cannot_be_cancelled(asker: Peer, here: None, in_state: Callable[..., Any]) -> None:
+def test_a_task_that_is_over_cannot_be_cancelled(session_peer: Peer, here: None, in_state: Callable[..., Any]) -> None:
     for name, arguments, status in (
         ("must", {"word": "x"}, "completed"),
         ("fails", {}, "failed"),
         ("breaks", {}, "failed"),
     ):
-        task = begun(asker, name, arguments)
-        done = in_state(asker, task, status)
-        refusal = refused(asker, "tasks/cancel", {"taskId": task})
-        assert refusal == {
+        task = create_task(session_peer, name, arguments)
+        done = in_state(session_peer, task, status)
+        rejection = error_for(session_peer, "tasks/cancel", {"taskId": task})
+        assert rejection == {
             "code": -32602,
             "message": f"The task has ended already: it is {status}.",
             "data": {"taskId": task},
         }
-        assert look(asker, task) == done
-    assert refused(asker, "tasks/cancel", {"taskId": "no-such"})["message"] != refusal["message"]
+        assert get_task(session_peer, task) == done
+    assert error_for(session_peer, "tasks/cancel", {"taskId": "no-such"})["message"] != rejection["message"]
 
 
 @pytest.mark.shows("tasks.stays-cancelled", "tasks.transitions", "tasks.cancel-ended")
 def test_a_task_stays_cancelled_even_if_its_tool_comes_to_its_end(
-    asker: Peer, tools: None, gate: Gate, eventually: Callable[..., Any]
+    session_peer: Peer, tools: None, gate: Gate, eventually: Callable[..., Any]
 ) -> None:
-    task = begun(asker, "stubborn")
+    task = create_task(session_peer, "stubborn")
     gate.wait_for_tool()
-    cancelled = result_of(asker, "tasks/cancel", {"taskId": task})
+    cancelled = result_of(session_peer, "tasks/cancel", {"taskId": task})
     assert cancelled["status"] == "cancelled"
     gate.open()
     gate.wait_for_stop()
     eventually(lambda: not run.running_here())
-    assert look(asker, task) == cancelled
-    assert "already" in refused(asker, "tasks/cancel", {"taskId": task})["message"]
+    assert get_task(session_peer, task) == cancelled
+    assert "already" in error_for(session_peer, "tasks/cancel", {"taskId": task})["message"]
     assert Call.objects.get().outcome == "cancelled"
 
 
-def test_a_task_that_ends_well_before_its_cancellation_is_said_to_have_ended(
-    asker: Peer, registries: None, offer: Callable[..., object], gate: Gate
+def test_a_task_that_completes_before_its_cancellation_is_completed(
+    session_peer: Peer, registries: None, offer: Callable[..., object], gate: Gate
 ) -> None:
     @tool(task="required")
     async def shrugs() -> str:
@@ -544,29 +563,29 @@ def test_a_task_that_ends_well_before_its_cancellation_is_said_to_have_ended(
         return "ended all the same"
 
     offer("shrugs")
-    task = begun(asker, "shrugs")
+    task = create_task(session_peer, "shrugs")
     gate.wait_for_tool()
-    refusal = refused(asker, "tasks/cancel", {"taskId": task})
-    assert (refusal["code"], refusal["message"]) == (-32602, "The task has ended already: it is completed.")
+    rejection = error_for(session_peer, "tasks/cancel", {"taskId": task})
+    assert (rejection["code"], rejection["message"]) == (-32602, "The task has ended already: it is completed.")
 
 
 def test_the_notification_about_the_request_does_not_cancel_its_task(
-    asker: Peer, tools: None, gate: Gate, in_state: Callable[..., Any]
+    session_peer: Peer, tools: None, gate: Gate, in_state: Callable[..., Any]
 ) -> None:
     params = call_params("must_hold") | {"task": {}}
-    created = message_of(asker.request("tools/call", params, id="r-1"))
+    created = message_of(session_peer.request("tools/call", params, id="r-1"))
     gate.wait_for_tool()
-    assert asker.notify("notifications/cancelled", {"requestId": "r-1"}).status_code == 202
+    assert session_peer.notify("notifications/cancelled", {"requestId": "r-1"}).status_code == 202
     gate.open()
-    in_state(asker, created["result"]["task"]["taskId"], "completed")
+    in_state(session_peer, created["result"]["task"]["taskId"], "completed")
 
 
 def test_the_session_that_began_a_task_may_be_gone_before_its_end(
-    client: RawClient, asker: Peer, tools: None, gate: Gate
+    client: RawClient, session_peer: Peer, tools: None, gate: Gate
 ) -> None:
-    task = begun(asker, "must_hold")
+    task = create_task(session_peer, "must_hold")
     gate.wait_for_tool()
-    asker.delete()
+    session_peer.delete()
     gate.open()
     result = result_of(client.handshake(VERSION), "tasks/result", {"taskId": task})
     assert result["content"][0]["text"] == "held no more"
@@ -577,9 +596,9 @@ def test_the_session_that_began_a_task_may_be_gone_before_its_end(
 
 @pytest.mark.shows("tasks.errors", "tasks.telling-errors")
 @pytest.mark.parametrize("method", METHODS)
-def test_a_task_that_there_is_not_is_unknown(asker: Peer, method: str) -> None:
+def test_a_task_that_does_not_exist_is_unknown(session_peer: Peer, method: str) -> None:
     for id in ("", "x", str(uuid.UUID(int=7)), "é\x00", "x" * 5000):
-        assert refused(asker, method, {"taskId": id}) == {
+        assert error_for(session_peer, method, {"taskId": id}) == {
             "code": -32602,
             "message": "There is no such task, or it has expired.",
             "data": {"taskId": id},
@@ -588,15 +607,15 @@ def test_a_task_that_there_is_not_is_unknown(asker: Peer, method: str) -> None:
 
 @pytest.mark.shows("tasks.errors")
 @pytest.mark.parametrize("method", METHODS)
-def test_an_id_that_is_no_text_is_refused(asker: Peer, method: str) -> None:
+def test_an_id_that_is_no_text_is_refused(session_peer: Peer, method: str) -> None:
     for id in (None, 5, {}, ["x"]):
-        assert refused(asker, method, {"taskId": id})["data"] == {"field": "taskId"}
+        assert error_for(session_peer, method, {"taskId": id})["data"] == {"field": "taskId"}
 
 
 @pytest.mark.shows("tasks.bound")
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_task_belongs_to_its_key(
-    asker: Peer,
+    session_peer: Peer,
     here: None,
     gate: Gate,
     make_client: Callable[..., RawClient],
@@ -605,49 +624,50 @@ def test_a_task_belongs_to_its_key(
     ended: bool,
     in_state: Callable[..., Any],
 ) -> None:
-    task = begun(asker, "must_hold")
+    task = create_task(session_peer, "must_hold")
     gate.wait_for_tool()
     if ended:
         gate.open()
-        in_state(asker, task, "completed")
+        in_state(session_peer, task, "completed")
     for key in (other_key, keys.issue(tenant, "second")[1]):
-        stranger = make_client(key).handshake(VERSION)
+        anonymous_peer = make_client(key).handshake(VERSION)
         for method in METHODS:
-            assert refused(stranger, method, {"taskId": task})["message"] == "There is no such task, or it has expired."
-        assert tool_names(stranger) == []
-    assert tool_names(asker) == [task]
-    assert look(asker, task)["status"] == ("completed" if ended else "working")
+            assert (
+                error_for(anonymous_peer, method, {"taskId": task})["message"]
+                == "There is no such task, or it has expired."
+            )
+        assert task_ids(anonymous_peer) == []
+    assert task_ids(session_peer) == [task]
+    assert get_task(session_peer, task)["status"] == ("completed" if ended else "working")
 
 
 @pytest.fixture
-def stranger(tenant: Tenant, make_client: Callable[..., RawClient]) -> Peer:
-    """Somebody without a key, at a tenant that is open to everybody."""
+def anonymous_peer(tenant: Tenant, make_client: Callable[..., RawClient]) -> Peer:
+    """A client without a key, at a public tenant."""
     tenant.is_public, tenant.public_tools = True, ["*"]
     tenant.save()
     return make_client(None, f"/t/{tenant.slug}/mcp").handshake(VERSION)
 
 
 @pytest.mark.shows("tasks.unguessable")
-def test_where_callers_cannot_be_told_apart_tasks_are_not_listed_and_their_ids_cannot_be_guessed(
-    stranger: Peer, here: None
-) -> None:
-    declared = stranger.client.initialize(VERSION).json()["result"]["capabilities"]["tasks"]
+def test_tasks_of_callers_without_a_key_are_not_listed_and_have_random_ids(anonymous_peer: Peer, here: None) -> None:
+    declared = anonymous_peer.client.initialize(VERSION).json()["result"]["capabilities"]["tasks"]
     assert declared == {"cancel": {}, "requests": {"tools": {"call": {}}}}
-    assert refused(stranger, "tasks/list", {})["code"] == -32601
-    task = begun(stranger, "must", {"word": "x"})
+    assert error_for(anonymous_peer, "tasks/list", {})["code"] == -32601
+    task = create_task(anonymous_peer, "must", {"word": "x"})
     call, _, signature = task.rpartition(".")
     assert re.fullmatch(r"[\w-]{43}", signature)
-    assert refused(stranger, "tasks/get", {"taskId": call})["code"] == -32602
-    assert result_of(stranger, "tasks/result", {"taskId": task})["content"][0]["text"] == "must x"
+    assert error_for(anonymous_peer, "tasks/get", {"taskId": call})["code"] == -32602
+    assert result_of(anonymous_peer, "tasks/result", {"taskId": task})["content"][0]["text"] == "must x"
 
 
 @pytest.mark.shows("tasks.bound")
-def test_a_task_of_a_key_is_not_for_those_without_one(stranger: Peer, asker: Peer, here: None) -> None:
-    own, other = begun(asker, "must", {"word": "x"}), begun(stranger, "must", {"word": "y"})
+def test_a_task_of_a_key_is_not_for_those_without_one(anonymous_peer: Peer, session_peer: Peer, here: None) -> None:
+    own, other = create_task(session_peer, "must", {"word": "x"}), create_task(anonymous_peer, "must", {"word": "y"})
     for method in METHODS:
-        assert refused(stranger, method, {"taskId": own})["code"] == -32602
-        assert refused(asker, method, {"taskId": other})["code"] == -32602
-    assert tool_names(asker) == [own]
+        assert error_for(anonymous_peer, method, {"taskId": own})["code"] == -32602
+        assert error_for(session_peer, method, {"taskId": other})["code"] == -32602
+    assert task_ids(session_peer) == [own]
 
 
 # --- Limits -------------------------------------------------------------------------------------------------------
@@ -656,12 +676,12 @@ def test_a_task_of_a_key_is_not_for_those_without_one(stranger: Peer, asker: Pee
 @pytest.mark.shows("tasks.rate-limit")
 @pytest.mark.parametrize("method", [*METHODS, "tasks/list"])
 def test_looks_are_limited_in_number(
-    asker: Peer, client: RawClient, monkeypatch: pytest.MonkeyPatch, method: str
+    session_peer: Peer, client: RawClient, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     monkeypatch.setattr(methods, "MAX_PER_MINUTE", 3)
     for _ in range(3):
-        asker.request(method, {"taskId": "x"})
-    over = asker.request(method, {"taskId": "x"})
+        session_peer.request(method, {"taskId": "x"})
+    over = session_peer.request(method, {"taskId": "x"})
     assert over.status_code == 429
     assert int(over.headers["retry-after"]) > 0
     modern = client.peer(MODERN, EXTENSION)
@@ -671,7 +691,7 @@ def test_looks_are_limited_in_number(
 
 @pytest.mark.shows("tasks.limits")
 def test_how_many_tasks_a_caller_has_at_once_is_limited(
-    asker: Peer,
+    session_peer: Peer,
     client: RawClient,
     here: None,
     gate: Gate,
@@ -680,49 +700,51 @@ def test_how_many_tasks_a_caller_has_at_once_is_limited(
     tenant: Tenant,
 ) -> None:
     monkeypatch.setattr(start_task, "MAX_TASKS", 2)
-    going_on = [begun(asker, "must_hold") for _ in range(2)]
-    for refusal in (
-        asker.request("tools/call", call_params("must_hold") | {"task": {}}, id="third"),
+    going_on = [create_task(session_peer, "must_hold") for _ in range(2)]
+    for rejection in (
+        session_peer.request("tools/call", call_params("must_hold") | {"task": {}}, id="third"),
         client.peer(MODERN, EXTENSION).call("must_hold", id="third"),
     ):
-        assert refusal.status_code == 429
-        assert error_of(refusal)["message"] == "At most 2 tasks at once."
+        assert rejection.status_code == 429
+        assert error_of(rejection)["message"] == "At most 2 tasks at once."
     assert list(Call.objects.values_list("outcome", "request_id")) == [("rejected", '"third"')] * 2
-    assert asker.result("quick", {"word": "x"})["content"][0]["text"] == "quick x"
-    begun(make_client(keys.issue(tenant, "second")[1]).handshake(VERSION), "must_hold")
-    result_of(asker, "tasks/cancel", {"taskId": going_on[0]})
-    begun(asker, "must_hold")
+    assert session_peer.result("quick", {"word": "x"})["content"][0]["text"] == "quick x"
+    create_task(make_client(keys.issue(tenant, "second")[1]).handshake(VERSION), "must_hold")
+    result_of(session_peer, "tasks/cancel", {"taskId": going_on[0]})
+    create_task(session_peer, "must_hold")
 
 
 # --- Beside the extension -----------------------------------------------------------------------------------------
 
 
 def test_the_result_of_a_task_of_the_modern_era_waits_for_its_answer_there(
-    client: RawClient, asker: Peer, tools: None
+    client: RawClient, session_peer: Peer, tools: None
 ) -> None:
     modern = client.peer(MODERN, EXTENSION | ASKABLE)
     task = message_of(modern.call("asks"))["result"]["taskId"]
-    with asker.stream("tasks/result", {"taskId": task}, headers={"Accept": "text/event-stream"}) as stream:
-        while look(modern, task)["status"] != "input_required":
-            assert look(modern, task)["status"] == "working"
+    with session_peer.stream("tasks/result", {"taskId": task}, headers={"Accept": "text/event-stream"}) as stream:
+        while get_task(modern, task)["status"] != "input_required":
+            assert get_task(modern, task)["status"] == "working"
         result_of(modern, "tasks/update", {"taskId": task, "inputResponses": {"name": accepted("Ada")}})
         (answer,) = stream.read_to_end()
     assert answer["result"]["content"][0]["text"] == "hello Ada"
     assert json.dumps(answer).count(task) == 1
-    assert tool_names(asker) == [task]
+    assert task_ids(session_peer) == [task]
 
 
-def test_changes_of_status_are_only_those_that_there_are(asker: Peer, here: None, in_state: Callable[..., Any]) -> None:
-    task = begun(asker, "asks")
-    seen = [in_state(asker, task, "input_required")["status"]]
-    with asker.stream("tasks/result", {"taskId": task}) as stream:
-        asker.respond(question_on(stream)["id"], accepted("Ada"))
-        while seen[-1] not in {"completed", "failed", "cancelled"}:
-            seen.append(look(asker, task)["status"])
+def test_changes_of_status_are_those_of_the_specification(
+    session_peer: Peer, here: None, in_state: Callable[..., Any]
+) -> None:
+    task = create_task(session_peer, "asks")
+    statuses = [in_state(session_peer, task, "input_required")["status"]]
+    with session_peer.stream("tasks/result", {"taskId": task}) as stream:
+        session_peer.respond(question_on(stream)["id"], accepted("Ada"))
+        while statuses[-1] not in {"completed", "failed", "cancelled"}:
+            statuses.append(get_task(session_peer, task)["status"])
         stream.read_to_end()
     allowed = {
         ("input_required", "working"),
         ("input_required", "completed"),
         ("working", "completed"),
     }
-    assert {pair for pair in pairwise(seen) if pair[0] != pair[1]} <= allowed
+    assert {pair for pair in pairwise(statuses) if pair[0] != pair[1]} <= allowed

@@ -23,7 +23,7 @@ from tests.wire.client import (
     error_of,
     message_of,
 )
-from tests.wire.task_tools import ASKABLE, EXTENSION, Gate, accepted, look, refused, result_of
+from tests.wire.task_tools import ASKABLE, EXTENSION, Gate, accepted, error_for, get_task, result_of
 from tools_app.access import keys
 from tools_app.calls import run
 from tools_app.calls.background import start_task
@@ -35,24 +35,24 @@ MANY = 12
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever takes longer than a moment becomes a task."""
+def tasks_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls become tasks after a moment."""
     monkeypatch.setattr(start_task, "TASK_AFTER_SECONDS", 0.1)
 
 
 @pytest.fixture
-def later(soon: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing becomes a task because the machine has other things to do."""
+def tasks_never(tasks_soon: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call becomes a task because the machine is slow."""
     monkeypatch.setattr(start_task, "TASK_AFTER_SECONDS", WAIT_SECONDS)
 
 
 @pytest.fixture
 def tasker(client: RawClient) -> Peer:
-    """A client that knows tasks and answers questions."""
+    """A client that supports tasks and elicitation."""
     return client.peer(MODERN, EXTENSION | ASKABLE)
 
 
-def begun(peer: Peer, tool: str, arguments: dict[str, Any] | None = None, **more: Any) -> str:
+def create_task(peer: Peer, tool: str, arguments: dict[str, Any] | None = None, **more: Any) -> str:
     """The id of the task that a call became."""
     created = message_of(peer.call(tool, arguments, **more))
     assert created["result"]["resultType"] == "task", created
@@ -63,7 +63,7 @@ def begun(peer: Peer, tool: str, arguments: dict[str, Any] | None = None, **more
 
 
 def test_a_quick_call_is_answered_directly_and_was_never_a_task(
-    tasker: Peer, tools: None, client: RawClient, later: None
+    tasker: Peer, tools: None, client: RawClient, tasks_never: None
 ) -> None:
     result = tasker.result("quick", {"word": "fox"})
     assert (result["resultType"], result["content"]) == ("complete", [{"type": "text", "text": "quick fox"}])
@@ -79,10 +79,10 @@ def test_a_call_that_takes_long_becomes_a_task_and_its_result_is_there_later(
     assert (created["id"], task["resultType"], task["status"]) == ("r-1", "task", "working")
     assert task["ttlMs"] == settings.MCPHUB_MAX_TASK_TTL * 1000
     assert task["pollIntervalMs"] > 0
-    shown = look(tasker, task["taskId"])
-    assert shown["resultType"] == "complete"
+    polled = get_task(tasker, task["taskId"])
+    assert polled["resultType"] == "complete"
     gate.wait_for_tool()
-    assert look(tasker, task["taskId"])["statusMessage"] == "Half way"
+    assert get_task(tasker, task["taskId"])["statusMessage"] == "Half way"
     gate.open()
     done = in_state(tasker, task["taskId"], "completed")
     assert done["result"] == {"content": [{"type": "text", "text": "held no more"}], "isError": False}
@@ -96,7 +96,7 @@ def test_a_tool_that_never_is_a_task_takes_the_time_it_needs(tasker: Peer, here:
 def test_a_tool_that_only_runs_as_a_task_is_one_from_the_start(
     tasker: Peer, tools: None, in_state: Callable[..., Any]
 ) -> None:
-    done = in_state(tasker, begun(tasker, "must", {"word": "go"}), "completed")
+    done = in_state(tasker, create_task(tasker, "must", {"word": "go"}), "completed")
     assert done["result"]["content"][0]["text"] == "must go"
 
 
@@ -110,16 +110,16 @@ def test_a_client_that_does_not_declare_the_extension_gets_no_task(
     for capabilities in ({}, earlier, {"extensions": {"io.modelcontextprotocol/tasks": None}}):
         peer = client.peer(MODERN, capabilities)
         assert message_of(peer.call("quick", {"word": "x"}))["result"]["resultType"] == "complete"
-        refusal = peer.call("must", {"word": "x"})
-        assert refusal.status_code == 400
-        assert error_of(refusal)["code"] == -32021
-        assert error_of(refusal)["data"] == {"requiredCapabilities": EXTENSION}
+        rejection = peer.call("must", {"word": "x"})
+        assert rejection.status_code == 400
+        assert error_of(rejection)["code"] == -32021
+        assert error_of(rejection)["data"] == {"requiredCapabilities": EXTENSION}
 
 
 @pytest.mark.shows("tasks-extension.task-parameter", "tasks.undeclared")
 @pytest.mark.parametrize("capabilities", [{}, EXTENSION])
 def test_the_parameter_of_the_earlier_tasks_is_ignored(
-    client: RawClient, here: None, later: None, capabilities: dict[str, Any]
+    client: RawClient, here: None, tasks_never: None, capabilities: dict[str, Any]
 ) -> None:
     peer = client.peer(MODERN, capabilities)
     answer = peer.request("tools/call", {**call_params("quick", {"word": "x"}), "task": {"ttl": "wrong"}})
@@ -127,13 +127,13 @@ def test_the_parameter_of_the_earlier_tasks_is_ignored(
 
 
 @pytest.mark.shows("tasks-extension.questions-first")
-def test_what_is_asked_at_once_is_asked_in_the_answer_and_the_call_may_become_a_task_later(
+def test_an_early_elicitation_is_in_the_result_and_the_call_may_become_a_task_later(
     tasker: Peer,
     registries: None,
     offer: Callable[..., object],
     gate: Gate,
     in_state: Callable[..., Any],
-    later: None,
+    tasks_never: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     @tool(task="optional")
@@ -163,7 +163,7 @@ def test_what_is_asked_at_once_is_asked_in_the_answer_and_the_call_may_become_a_
 def test_a_task_whose_tool_failed_is_completed_with_that_result(
     tasker: Peer, tools: None, in_state: Callable[..., Any]
 ) -> None:
-    done = in_state(tasker, begun(tasker, "fails"), "completed")
+    done = in_state(tasker, create_task(tasker, "fails"), "completed")
     assert done["result"] == {"content": [{"type": "text", "text": "No luck today."}], "isError": True}
     assert "error" not in done
 
@@ -172,7 +172,7 @@ def test_a_task_whose_tool_failed_is_completed_with_that_result(
 def test_a_task_that_ended_in_an_error_of_the_protocol_has_failed_and_says_why(
     tasker: Peer, tools: None, in_state: Callable[..., Any]
 ) -> None:
-    done = in_state(tasker, begun(tasker, "breaks"), "failed")
+    done = in_state(tasker, create_task(tasker, "breaks"), "failed")
     assert done["error"] == {"code": 4711, "message": "Not like this.", "data": {"why": "a test"}}
     assert done["statusMessage"] == "Not like this."
     assert "result" not in done
@@ -182,7 +182,7 @@ def test_a_task_that_ended_in_an_error_of_the_protocol_has_failed_and_says_why(
 def test_a_task_whose_process_was_lost_has_failed_and_stays_so(
     tasker: Peer, tools: None, gate: Gate, in_state: Callable[..., Any], settings: Any, eventually: Callable[..., Any]
 ) -> None:
-    task = begun(tasker, "must_hold")
+    task = create_task(tasker, "must_hold")
     gate.wait_for_tool()
     settings.MCPHUB_PROCESS_TIMEOUT = 0.1
     RunningCall.objects.update(owner=uuid.uuid4())
@@ -193,21 +193,21 @@ def test_a_task_whose_process_was_lost_has_failed_and_stays_so(
     gate.open()
     gate.wait_for_stop()
     eventually(lambda: not run.running_here())
-    assert look(tasker, task) == done
+    assert get_task(tasker, task) == done
     assert Call.objects.get().outcome == "lost"
 
 
 def test_a_result_is_kept_until_its_time_is_over_and_then_dropped(
     tasker: Peer, here: None, in_state: Callable[..., Any]
 ) -> None:
-    task = begun(tasker, "must", {"word": "x"})
+    task = create_task(tasker, "must", {"word": "x"})
     first = in_state(tasker, task, "completed")
     kept_until = datetime.fromisoformat(first["createdAt"]) + timedelta(milliseconds=first["ttlMs"])
     assert kept_until > timezone.now() + timedelta(minutes=9)
     housekeeping.drop_old_answers()
-    assert look(tasker, task) == first
+    assert get_task(tasker, task) == first
     CallAnswer.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
-    assert refused(tasker, "tasks/get", {"taskId": task})["code"] == -32602
+    assert error_for(tasker, "tasks/get", {"taskId": task})["code"] == -32602
     housekeeping.drop_old_answers()
     assert not CallAnswer.objects.exists()
     assert Call.objects.get().outcome == "ok"
@@ -216,7 +216,7 @@ def test_a_result_is_kept_until_its_time_is_over_and_then_dropped(
 def test_a_task_is_one_record_with_its_requests_id_and_looks_leave_none(
     tasker: Peer, tools: None, background: bool, in_state: Callable[..., Any], tenant: Tenant
 ) -> None:
-    task = begun(tasker, "must", {"word": "x"}, id="r-7")
+    task = create_task(tasker, "must", {"word": "x"}, id="r-7")
     in_state(tasker, task, "completed")
     tasker.request("tasks/cancel", {"taskId": task})
     call = Call.objects.get()
@@ -232,7 +232,7 @@ def test_a_task_is_one_record_with_its_requests_id_and_looks_leave_none(
 def test_a_task_that_asks_shows_its_question_and_goes_on_with_the_answer(
     tasker: Peer, tools: None, in_state: Callable[..., Any]
 ) -> None:
-    task = begun(tasker, "asks")
+    task = create_task(tasker, "asks")
     waiting = in_state(tasker, task, "input_required")
     (request,) = waiting["inputRequests"].values()
     assert request["method"] == "elicitation/create"
@@ -249,7 +249,7 @@ def test_a_task_that_asks_shows_its_question_and_goes_on_with_the_answer(
 def test_while_it_waits_no_process_has_it_and_with_the_answer_it_is_run_again(
     tasker: Peer, tools: None, in_state: Callable[..., Any], eventually: Callable[..., Any]
 ) -> None:
-    task = begun(tasker, "asks")
+    task = create_task(tasker, "asks")
     in_state(tasker, task, "input_required")
     eventually(lambda: not run.running_here())
     assert RunningCall.objects.get().status == CallStatus.WAITING
@@ -263,7 +263,7 @@ def test_while_it_waits_no_process_has_it_and_with_the_answer_it_is_run_again(
 def test_answers_may_come_one_by_one_and_those_to_nothing_that_is_asked_are_ignored(
     tasker: Peer, here: None, in_state: Callable[..., Any]
 ) -> None:
-    task = begun(tasker, "asks_two")
+    task = create_task(tasker, "asks_two")
     assert set(in_state(tasker, task, "input_required")["inputRequests"]) == {"first", "last"}
     for answers, still_open in (
         ({"no-such": accepted("x")}, {"first", "last"}),
@@ -274,17 +274,17 @@ def test_answers_may_come_one_by_one_and_those_to_nothing_that_is_asked_are_igno
         assert (
             result_of(tasker, "tasks/update", {"taskId": task, "inputResponses": answers})["resultType"] == "complete"
         )
-        assert set(look(tasker, task)["inputRequests"]) == still_open
+        assert set(get_task(tasker, task)["inputRequests"]) == still_open
     result_of(tasker, "tasks/update", {"taskId": task, "inputResponses": {"last": accepted("Byron")}})
     done = in_state(tasker, task, "completed")
     assert done["result"]["content"][0]["text"] == "hello Ada Byron"
     result_of(tasker, "tasks/update", {"taskId": task, "inputResponses": {"last": accepted("Late")}})
-    assert look(tasker, task) == done
+    assert get_task(tasker, task) == done
 
 
 @pytest.mark.shows("tasks-extension.keys")
 def test_no_key_ever_stands_for_two_questions(tasker: Peer, here: None, in_state: Callable[..., Any]) -> None:
-    task, used = begun(tasker, "asks"), []
+    task, used = create_task(tasker, "asks"), []
     for _ in range(2):
         (key,) = in_state(tasker, task, "input_required")["inputRequests"]
         assert key not in used
@@ -299,7 +299,7 @@ def test_no_key_ever_stands_for_two_questions(tasker: Peer, here: None, in_state
 def test_a_task_whose_answers_do_not_fit_says_why_and_ends_after_three(
     tasker: Peer, here: None, in_state: Callable[..., Any]
 ) -> None:
-    task = begun(tasker, "asks")
+    task = create_task(tasker, "asks")
     for turn in range(3):
         ((key, request),) = in_state(tasker, task, "input_required")["inputRequests"].items()
         assert ("The last answer was invalid: name: 5 is not of type" in request["params"]["message"]) is (turn > 0)
@@ -313,21 +313,21 @@ def test_a_task_whose_answers_do_not_fit_says_why_and_ends_after_three(
 def test_answers_of_a_wrong_shape_are_refused_and_change_nothing(
     tasker: Peer, here: None, in_state: Callable[..., Any]
 ) -> None:
-    task = begun(tasker, "asks")
+    task = create_task(tasker, "asks")
     waiting = in_state(tasker, task, "input_required")
     for params in ({}, *({"inputResponses": wrong} for wrong in (None, [], "x", {"name": 5}, {"name": None}))):
-        refusal = tasker.request("tasks/update", {"taskId": task, **params})
-        assert refusal.status_code == 400, params
-        assert error_of(refusal)["code"] == -32602
-        assert "inputResponses" in error_of(refusal)["message"]
-    assert look(tasker, task) == waiting
+        rejection = tasker.request("tasks/update", {"taskId": task, **params})
+        assert rejection.status_code == 400, params
+        assert error_of(rejection)["code"] == -32602
+        assert "inputResponses" in error_of(rejection)["message"]
+    assert get_task(tasker, task) == waiting
 
 
 def test_a_question_beyond_the_clients_capabilities_fails_the_task(
     client: RawClient, here: None, in_state: Callable[..., Any]
 ) -> None:
     peer = client.peer(MODERN, EXTENSION)
-    done = in_state(peer, begun(peer, "asks"), "failed")
+    done = in_state(peer, create_task(peer, "asks"), "failed")
     assert done["error"]["code"] == -32021
     assert done["error"]["data"] == {"requiredCapabilities": {"elicitation": {}}}
 
@@ -339,33 +339,33 @@ def test_a_question_beyond_the_clients_capabilities_fails_the_task(
 def test_a_task_that_is_cancelled_is_stopped_and_once_more_changes_nothing(
     tasker: Peer, tools: None, gate: Gate, in_state: Callable[..., Any]
 ) -> None:
-    task = begun(tasker, "must_hold")
+    task = create_task(tasker, "must_hold")
     gate.wait_for_tool()
     assert set(result_of(tasker, "tasks/cancel", {"taskId": task})) == {"resultType", "_meta"}
     gate.wait_for_stop()
     done = in_state(tasker, task, "cancelled")
     assert not {"result", "error", "inputRequests"} & set(done)
     assert result_of(tasker, "tasks/cancel", {"taskId": task})["resultType"] == "complete"
-    assert look(tasker, task) == done
+    assert get_task(tasker, task) == done
     assert Call.objects.get().outcome == "cancelled"
 
 
 def test_a_task_that_waits_for_its_client_can_be_cancelled(
     tasker: Peer, tools: None, in_state: Callable[..., Any]
 ) -> None:
-    task = begun(tasker, "asks")
+    task = create_task(tasker, "asks")
     in_state(tasker, task, "input_required")
     result_of(tasker, "tasks/cancel", {"taskId": task})
     done = in_state(tasker, task, "cancelled")
     result_of(tasker, "tasks/update", {"taskId": task, "inputResponses": {"name": accepted("Ada")}})
-    assert look(tasker, task) == done
+    assert get_task(tasker, task) == done
 
 
 def test_a_task_that_is_over_stays_as_it_is(tasker: Peer, here: None, in_state: Callable[..., Any]) -> None:
-    task = begun(tasker, "must", {"word": "x"})
+    task = create_task(tasker, "must", {"word": "x"})
     done = in_state(tasker, task, "completed")
     assert result_of(tasker, "tasks/cancel", {"taskId": task})["resultType"] == "complete"
-    assert look(tasker, task) == done
+    assert get_task(tasker, task) == done
 
 
 # --- Clients that leave -------------------------------------------------------------------------------------------
@@ -375,7 +375,7 @@ def test_a_client_that_leaves_with_its_task_loses_nothing(
     make_client: Callable[..., RawClient], key: str, tools: None, gate: Gate, in_state: Callable[..., Any]
 ) -> None:
     leaving = make_client(key)
-    task = begun(leaving.peer(MODERN, EXTENSION), "held")
+    task = create_task(leaving.peer(MODERN, EXTENSION), "held")
     gate.wait_for_tool()
     leaving.http.close()
     gate.open()
@@ -396,12 +396,12 @@ def test_a_client_that_leaves_before_there_is_a_task_gives_its_call_up(
 # --- Subscriptions ------------------------------------------------------------------------------------------------
 
 
-def listening(peer: Peer, *tasks: Any) -> Any:
+def subscribe(peer: Peer, *tasks: Any) -> Any:
     return peer.stream("subscriptions/listen", {"notifications": {"taskIds": list(tasks)}}, id="sub")
 
 
-def told(stream: Stream) -> dict[str, Any]:
-    """What the stream says of a task."""
+def next_state(stream: Stream) -> dict[str, Any]:
+    """The task in the next notification of the stream."""
     message = stream.next()
     assert message["method"] == "notifications/tasks", message
     params = message["params"]
@@ -409,80 +409,80 @@ def told(stream: Stream) -> dict[str, Any]:
     return dict(params)
 
 
-def plain(shown: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in shown.items() if name not in {"resultType", "_meta"}}
+def plain(task: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in task.items() if name not in {"resultType", "_meta"}}
 
 
 @pytest.mark.shows("tasks-extension.no-progress")
-def test_each_change_of_a_task_is_told_once_and_neither_progress_nor_logs(
+def test_each_change_of_a_task_is_notified_once_without_progress_and_logs(
     tasker: Peer, registries: None, offer: Callable[..., object], gate: Gate, background: bool
 ) -> None:
     @tool(task="required", background=background)
-    async def talks(context: ToolContext) -> str:
+    async def reports_and_elicits(context: ToolContext) -> str:
         form = {"type": "object", "properties": {"name": {"type": "string"}}}
         for step in range(3):
             context.progress(step, message=f"Step {step}")
-            context.log("emergency", "said")
+            context.log("emergency", "logged")
         return str((await context.elicit("Who?", form, key="name")).content)
 
-    offer("talks")
+    offer("reports_and_elicits")
     meta = {"progressToken": "t", "io.modelcontextprotocol/logLevel": "debug"}
-    task = begun(tasker, "talks", meta=meta)
-    with listening(tasker, task) as stream:
+    task = create_task(tasker, "reports_and_elicits", meta=meta)
+    with subscribe(tasker, task) as stream:
         acknowledged = stream.next()
         assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
         assert acknowledged["params"]["notifications"] == {"taskIds": [task]}
-        states = [told(stream)]
+        states = [next_state(stream)]
         while states[-1]["status"] == "working":
-            states.append(told(stream))
-        assert states[-1] == plain(look(tasker, task))
+            states.append(next_state(stream))
+        assert states[-1] == plain(get_task(tasker, task))
         tasker.request("tasks/update", {"taskId": task, "inputResponses": {"name": accepted("Ada")}})
         while states[-1]["status"] != "completed":
-            states.append(told(stream))
-        assert states[-1] == plain(look(tasker, task))
+            states.append(next_state(stream))
+        assert states[-1] == plain(get_task(tasker, task))
     statuses = [state["status"] for state in states]
     assert all(one != other for one, other in pairwise(statuses))
     assert CallEvent.objects.filter(kind="log").exists()
 
 
-def test_a_task_that_is_over_is_told_once(tasker: Peer, here: None, gate: Gate, in_state: Callable[..., Any]) -> None:
-    done, going = begun(tasker, "must", {"word": "x"}), begun(tasker, "must_hold")
+def test_a_finished_task_is_notified_once(tasker: Peer, here: None, gate: Gate, in_state: Callable[..., Any]) -> None:
+    done, going = create_task(tasker, "must", {"word": "x"}), create_task(tasker, "must_hold")
     in_state(tasker, done, "completed")
-    with listening(tasker, done, going, done) as stream:
+    with subscribe(tasker, done, going, done) as stream:
         assert stream.next()["params"]["notifications"] == {"taskIds": [done, going]}
-        assert [told(stream)["status"] for _ in range(2)] == ["completed", "working"]
+        assert [next_state(stream)["status"] for _ in range(2)] == ["completed", "working"]
         gate.open()
-        last = told(stream)
+        last = next_state(stream)
         assert (last["taskId"], last["status"]) == (going, "completed")
 
 
 @pytest.mark.shows("tasks-extension.access")
-def test_only_own_tasks_are_agreed_to(
+def test_a_subscription_is_limited_to_own_tasks(
     tasker: Peer, here: None, gate: Gate, make_client: Callable[..., RawClient], other_key: str, tenant: Tenant
 ) -> None:
-    task = begun(tasker, "must_hold")
+    task = create_task(tasker, "must_hold")
     second_key = keys.issue(tenant, "second")[1]
     for key in (other_key, second_key):
-        with listening(make_client(key).peer(MODERN, EXTENSION), task, "nonsense", str(uuid.uuid4())) as stream:
+        with subscribe(make_client(key).peer(MODERN, EXTENSION), task, "nonsense", str(uuid.uuid4())) as stream:
             assert stream.next()["params"]["notifications"] == {"taskIds": []}
 
 
 @pytest.mark.shows("tasks-extension.subscription-undeclared")
 def test_a_subscription_to_tasks_needs_the_extension(client: RawClient, tasker: Peer, here: None) -> None:
-    task = begun(tasker, "must", {"word": "x"})
+    task = create_task(tasker, "must", {"word": "x"})
     for capabilities in ({}, {"tasks": {}}):
         peer = client.peer(MODERN, capabilities)
-        refusal = peer.request("subscriptions/listen", {"notifications": {"taskIds": [task]}})
-        assert refusal.status_code == 400
-        assert error_of(refusal)["code"] == -32021
-        assert error_of(refusal)["data"] == {"requiredCapabilities": EXTENSION}
+        rejection = peer.request("subscriptions/listen", {"notifications": {"taskIds": [task]}})
+        assert rejection.status_code == 400
+        assert error_of(rejection)["code"] == -32021
+        assert error_of(rejection)["data"] == {"requiredCapabilities": EXTENSION}
 
 
-def test_a_list_of_tasks_that_is_none_is_refused(tasker: Peer) -> None:
+def test_an_invalid_list_of_tasks_is_rejected(tasker: Peer) -> None:
     for ids in (None, "x", [1], {"a": 1}, ["x"] * 101):
-        refusal = tasker.request("subscriptions/listen", {"notifications": {"taskIds": ids}})
-        assert refusal.status_code == 400, ids
-        assert error_of(refusal)["code"] == -32602
+        rejection = tasker.request("subscriptions/listen", {"notifications": {"taskIds": ids}})
+        assert rejection.status_code == 400, ids
+        assert error_of(rejection)["code"] == -32602
 
 
 # --- Who may ------------------------------------------------------------------------------------------------------
@@ -497,23 +497,23 @@ def about(task: Any) -> dict[str, Any]:
 @pytest.mark.shows("tasks-extension.methods-undeclared")
 @pytest.mark.parametrize("method", METHODS)
 def test_the_methods_need_the_extension(client: RawClient, tasker: Peer, here: None, method: str) -> None:
-    task = begun(tasker, "must", {"word": "x"})
+    task = create_task(tasker, "must", {"word": "x"})
     for id in (task, "no-such"):
-        refusal = client.peer(MODERN).request(method, about(id))
-        assert refusal.status_code == 400
-        assert error_of(refusal)["code"] == -32021
-        assert error_of(refusal)["data"] == {"requiredCapabilities": EXTENSION}
+        rejection = client.peer(MODERN).request(method, about(id))
+        assert rejection.status_code == 400
+        assert error_of(rejection)["code"] == -32021
+        assert error_of(rejection)["data"] == {"requiredCapabilities": EXTENSION}
 
 
 @pytest.mark.shows("tasks-extension.unknown", "tasks-extension.unknown-elsewhere", "tasks-extension.telling-errors")
 @pytest.mark.parametrize("method", METHODS)
-def test_a_task_that_there_is_not_is_unknown(tasker: Peer, method: str) -> None:
+def test_a_task_that_does_not_exist_is_unknown(tasker: Peer, method: str) -> None:
     for id in ("", "nonsense", "é", "\x00", str(uuid.UUID(int=7)), "x" * 5000):
-        refusal = tasker.request(method, about(id), headers={"Mcp-Name": encoded(id)})
-        assert refusal.status_code == 400, id
-        assert error_of(refusal)["code"] == -32602
-        assert error_of(refusal)["message"] == "There is no such task, or it has expired."
-        assert error_of(refusal)["data"] == {"taskId": id}
+        rejection = tasker.request(method, about(id), headers={"Mcp-Name": encoded(id)})
+        assert rejection.status_code == 400, id
+        assert error_of(rejection)["code"] == -32602
+        assert error_of(rejection)["message"] == "There is no such task, or it has expired."
+        assert error_of(rejection)["data"] == {"taskId": id}
 
 
 def encoded(value: str) -> str:
@@ -523,8 +523,8 @@ def encoded(value: str) -> str:
 @pytest.mark.parametrize("method", METHODS)
 def test_an_id_that_is_no_text_is_refused(tasker: Peer, method: str) -> None:
     for id in (None, 5, {}, ["x"], True):
-        refusal = refused(tasker, method, about(id))
-        assert (refusal["code"], refusal["data"]) == (-32602, {"field": "taskId"})
+        rejection = error_for(tasker, method, about(id))
+        assert (rejection["code"], rejection["data"]) == (-32602, {"field": "taskId"})
 
 
 @pytest.mark.shows("tasks-extension.access", "tasks-extension.unknown-elsewhere")
@@ -538,50 +538,50 @@ def test_a_task_of_another_tenant_or_key_looks_unknown(
     other_key: str,
     tenant: Tenant,
 ) -> None:
-    task = begun(tasker, "must_hold")
+    task = create_task(tasker, "must_hold")
     gate.wait_for_tool()
     for key in (other_key, keys.issue(tenant, "second")[1]):
         stranger = make_client(key).peer(MODERN, EXTENSION)
-        unknown = refused(stranger, method, about("no-such"))
-        assert refused(stranger, method, about(task)) == {**unknown, "data": {"taskId": task}}
-    assert look(tasker, task)["status"] == "working"
+        unknown = error_for(stranger, method, about("no-such"))
+        assert error_for(stranger, method, about(task)) == {**unknown, "data": {"taskId": task}}
+    assert get_task(tasker, task)["status"] == "working"
     gate.open()
 
 
 def test_a_call_that_is_no_task_cannot_be_looked_at(
     tasker: Peer, here: None, gate: Gate, in_state: Callable[..., Any]
 ) -> None:
-    task = begun(tasker, "must_hold")
+    task = create_task(tasker, "must_hold")
     gate.wait_for_tool()
     RunningCall.objects.update(task_seconds=None)
-    assert refused(tasker, "tasks/get", {"taskId": task})["code"] == -32602
+    assert error_for(tasker, "tasks/get", {"taskId": task})["code"] == -32602
     RunningCall.objects.update(task_seconds=60)
     gate.open()
     in_state(tasker, task, "completed")
     CallAnswer.objects.update(is_task=False)
-    assert refused(tasker, "tasks/get", {"taskId": task})["code"] == -32602
+    assert error_for(tasker, "tasks/get", {"taskId": task})["code"] == -32602
 
 
 @pytest.mark.shows("tasks-extension.unguessable")
 def test_nobody_can_guess_the_id_of_a_task(tasker: Peer, here: None) -> None:
-    tasks = [begun(tasker, "must", {"word": "x"}) for _ in range(3)]
+    tasks = [create_task(tasker, "must", {"word": "x"}) for _ in range(3)]
     signatures = {task.rpartition(".")[2] for task in tasks}
     assert len(signatures) == len(tasks)
     assert all(re.fullmatch(r"[\w-]{43}", signature) for signature in signatures), "256 bits that only the hub can make"
     for task in tasks:
         call, _, signature = task.rpartition(".")
         for guessed in (call, f"{call}.", f"{call}.{signature[:-1]}", f"{call}.{'A' * 43}", f"{call}.{signature}A"):
-            assert refused(tasker, "tasks/get", {"taskId": guessed})["code"] == -32602
+            assert error_for(tasker, "tasks/get", {"taskId": guessed})["code"] == -32602
 
 
 @pytest.mark.shows("tasks-extension.header")
 @pytest.mark.parametrize("method", METHODS)
 def test_the_header_names_the_same_task(tasker: Peer, here: None, method: str) -> None:
-    task = begun(tasker, "must", {"word": "x"})
+    task = create_task(tasker, "must", {"word": "x"})
     for name in (None, "other", task.upper()):
-        refusal = tasker.request(method, about(task), headers={"Mcp-Name": name})
-        assert refusal.status_code == 400
-        assert error_of(refusal)["code"] == -32020
+        rejection = tasker.request(method, about(task), headers={"Mcp-Name": name})
+        assert rejection.status_code == 400
+        assert error_of(rejection)["code"] == -32020
     assert tasker.request(method, about(task), headers={"Mcp-Name": encoded(task)}).status_code == 200
 
 
@@ -591,9 +591,9 @@ def test_the_header_names_the_same_task(tasker: Peer, here: None, method: str) -
 @pytest.mark.shows("tasks-extension.no-result-method")
 @pytest.mark.parametrize("method", ["tasks/result", "tasks/list"])
 def test_the_other_methods_of_the_earlier_tasks_are_not_there(tasker: Peer, here: None, method: str) -> None:
-    refusal = tasker.request(method, {"taskId": begun(tasker, "must", {"word": "x"})})
-    assert refusal.status_code == 404
-    assert error_of(refusal)["code"] == -32601
+    rejection = tasker.request(method, {"taskId": create_task(tasker, "must", {"word": "x"})})
+    assert rejection.status_code == 404
+    assert error_of(rejection)["code"] == -32601
 
 
 @pytest.mark.shows("tasks-extension.no-old-capabilities")
@@ -624,10 +624,10 @@ def test_a_task_of_the_earlier_kind_can_still_be_looked_at_and_cancelled(
     task = message_of(client.handshake().request("tools/call", params))["result"]["task"]["taskId"]
     knows_the_earlier_only = client.peer(MODERN, {"tasks": {"cancel": {}}})
     knows_nothing = client.peer(MODERN)
-    assert look(knows_the_earlier_only, task)["status"] == "working"
+    assert get_task(knows_the_earlier_only, task)["status"] == "working"
     for method in METHODS:
-        assert refused(knows_nothing, method, about(task))["code"] == -32021
-    assert refused(knows_the_earlier_only, "tasks/update", about(task))["code"] == -32021
+        assert error_for(knows_nothing, method, about(task))["code"] == -32021
+    assert error_for(knows_the_earlier_only, "tasks/update", about(task))["code"] == -32021
     assert result_of(knows_the_earlier_only, "tasks/cancel", {"taskId": task})["resultType"] == "complete"
     assert in_state(knows_the_earlier_only, task, "cancelled")
 
@@ -635,9 +635,9 @@ def test_a_task_of_the_earlier_kind_can_still_be_looked_at_and_cancelled(
 def test_a_task_of_this_kind_is_not_for_clients_that_know_the_earlier_only(
     client: RawClient, tasker: Peer, here: None
 ) -> None:
-    task = begun(tasker, "must", {"word": "x"})
+    task = create_task(tasker, "must", {"word": "x"})
     for method in METHODS:
-        assert refused(client.peer(MODERN, {"tasks": {}}), method, about(task))["code"] == -32021
+        assert error_for(client.peer(MODERN, {"tasks": {}}), method, about(task))["code"] == -32021
 
 
 # --- Limits -------------------------------------------------------------------------------------------------------
@@ -646,7 +646,7 @@ def test_a_task_of_this_kind_is_not_for_clients_that_know_the_earlier_only(
 def test_many_tasks_are_had_at_once_and_each_gets_its_own_result(
     tasker: Peer, tools: None, in_state: Callable[..., Any]
 ) -> None:
-    tasks = {begun(tasker, "must", {"word": str(number)}): number for number in range(MANY)}
+    tasks = {create_task(tasker, "must", {"word": str(number)}): number for number in range(MANY)}
     assert len(tasks) == MANY
     for task, number in tasks.items():
         assert in_state(tasker, task, "completed")["result"]["content"][0]["text"] == f"must {number}"
@@ -671,5 +671,5 @@ def test_a_task_knows_for_which_person_its_caller_acts(
     Membership.objects.create(user=ann, tenant=tenant, role=Role.OPERATOR)
     row, key = keys.issue(tenant, "laptop", created_by=ann, acts_for_creator=True)
     peer = make_client(key).peer(MODERN, EXTENSION)
-    ended = in_state(peer, begun(peer, "whose"), "completed")
+    ended = in_state(peer, create_task(peer, "whose"), "completed")
     assert ended["result"]["content"][0]["text"] == f"{ann.pk} {row.pk}"
