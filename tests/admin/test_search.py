@@ -12,7 +12,7 @@ from tests.admin.conftest import World
 from tools_app.admin.base import search
 from tools_app.models import Membership, Tool
 
-MAX_QUERIES = 18
+MAX_QUERIES = 22
 DOCS = "/docs/"
 
 
@@ -37,6 +37,9 @@ def test_rows_are_found_by_a_part_of_their_name(as_: Any, page: Any, acme: World
     assert str(acme.secret) in results
     assert str(acme.apikey) in results_of(client, "acme laptop")
     assert all(client.get(link).status_code == 200 for link in results.values())
+    for model in ("toolset", "apisource", "upstream", "issuer"):
+        row = acme.row(model)
+        assert page(model, "change", row) in results_of(client, row.name).values()
     assert bool(results_of(client, "globex")) == (who == "superuser")
 
 

@@ -28,10 +28,12 @@ from tools_app.models import (
     AlertDestination,
     AlertRule,
     ApiKey,
+    ApiSource,
     Call,
     ClientPolicy,
     Connection,
     Invitation,
+    Issuer,
     Membership,
     OAuthClient,
     Prompt,
@@ -44,6 +46,8 @@ from tools_app.models import (
     Tenant,
     TenantScope,
     Tool,
+    Toolset,
+    Upstream,
 )
 
 MIN_LENGTH: Final = 2
@@ -69,10 +73,14 @@ class Kind:
 
 NAMED: Final = (
     Kind(Tool, "build", ("name", "title")),
+    Kind(Toolset, "checklist", ("name",)),
+    Kind(ApiSource, "hub", ("name", "url")),
+    Kind(Upstream, "dns", ("name", "prefix")),
     Kind(ApiKey, "key", ("name", "prefix")),
     Kind(Connection, "cable", ("client__name", "person__username"), ("tenant", "client", "person")),
     Kind(SignInEvent, "login", ("client_name", "person_name")),
     Kind(ClientPolicy, "policy", ("host",)),
+    Kind(Issuer, "badge", ("name", "issuer")),
     Kind(TenantScope, "key_vertical", ("name",)),
     Kind(OAuthClient, "apps", ("name", "client_id"), ()),
     Kind(ServiceClient, "smart_toy", ("name", "connection__client__client_id")),
