@@ -50,7 +50,7 @@ def test_everybody_gets_the_figures_of_their_tenants(
     assert counted(api) == all_of_them
     for slug, calls in {"acme": acmes, "globex": globexes, "nobody": None}.items():
         if calls is None:
-            answer = api.ask("GET", f"figures/?tenant={slug}")
+            answer = api.request("GET", f"figures/?tenant={slug}")
             assert (answer.status_code, answer.json()["detail"]) == (404, "Tenant not found."), slug
         else:
             assert counted(api, tenant=slug) == calls

@@ -188,5 +188,5 @@ def test_a_page_has_fifty_rows_unless_another_number_is_asked_for_and_at_most_tw
         page = api.get(f"sign-ins/{limit}")
         assert (len(page["results"]), page["next"] is None) == (most, False), limit
     for wrong in ("0", "201", "-1", "1.0", "1e2", "", "all"):
-        answer = api.ask("GET", f"sign-ins/?limit={wrong}")
+        answer = api.request("GET", f"sign-ins/?limit={wrong}")
         assert (answer.status_code, list(answer.json()["errors"])) == (400, ["limit"]), wrong

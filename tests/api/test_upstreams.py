@@ -135,7 +135,7 @@ def test_only_admins_enter_the_credential_that_all_of_a_tenant_use(as_: Any, acm
     Upstream.objects.filter(pk=acme.upstream.pk).update(credential="header", credential_owner="tenant")
     said = {"upstream": str(acme.upstream.pk), "value": "hush"}
     for role, status in {"stranger": 400, "auditor": 403, "operator": 403}.items():
-        assert as_(role).ask("POST", "upstream-credentials/", said).status_code == status, role
+        assert as_(role).request("POST", "upstream-credentials/", said).status_code == status, role
         assert not UpstreamCredential.objects.exists(), role
     for role in ("admin", "superuser"):
         made = as_(role).post("upstream-credentials/", said)

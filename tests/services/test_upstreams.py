@@ -18,7 +18,7 @@ import pytest
 from django.core.management import call_command
 
 from tests.conftest import hub
-from tests.upstreams.conftest import fresh_connections, near
+from tests.upstreams.conftest import fresh_connections, loopback_tenant
 from tests.web_services import Service, http_response, serve
 from tests.wire.client import RawClient, message_of
 from tests.wire.conftest import client, make_client
@@ -26,7 +26,7 @@ from tools_app.models import Tenant, Upstream
 from tools_app.upstreams import connections
 from tools_app.upstreams.isolation import launcher
 
-__all__ = ["client", "fresh_connections", "hub", "make_client", "near", "serve"]
+__all__ = ["client", "fresh_connections", "hub", "loopback_tenant", "make_client", "serve"]
 
 SCOPE = "@modelcontextprotocol/server-"
 NODE_SERVERS = ("everything", "filesystem", "memory")
@@ -68,11 +68,11 @@ def node_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], li
 
 
 @pytest.fixture
-def added(near: Tenant) -> Callable[..., Upstream]:
+def added(loopback_tenant: Tenant) -> Callable[..., Upstream]:
     """Add a program with the command, which approves its command line and paths."""
 
     def add(*command: str) -> Upstream:
-        about = ("--tenant", near.slug, "--name", "real", "--prefix", "real", "--accept")
+        about = ("--tenant", loopback_tenant.slug, "--name", "real", "--prefix", "real", "--accept")
         call_command("add_upstream", *about, "--", *command, stdout=StringIO())
         return Upstream.objects.get(name="real")
 
