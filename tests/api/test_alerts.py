@@ -44,16 +44,16 @@ def test_a_rule_is_checked_against_its_kind(as_: Any, acme: World) -> None:
 def test_a_destination_has_an_address_that_fits_its_kind(
     as_: Any, acme: World, wrong: dict[str, str], field: str
 ) -> None:
-    said = {"tenant": "acme", "name": "chat", "kind": "webhook", "url": "https://example.com/x"}
-    told = as_("admin").post("alert-destinations/", {**said, **wrong}, status=400)
-    assert list(told["errors"]) == [field]
+    body = {"tenant": "acme", "name": "chat", "kind": "webhook", "url": "https://example.com/x"}
+    response = as_("admin").post("alert-destinations/", {**body, **wrong}, status=400)
+    assert list(response["errors"]) == [field]
     if "kind" not in wrong:
-        told = as_("admin").patch(f"alert-destinations/{acme.alertdestination.pk}/", wrong, status=400)
-        assert list(told["errors"]) == [field]
+        response = as_("admin").patch(f"alert-destinations/{acme.alertdestination.pk}/", wrong, status=400)
+        assert list(response["errors"]) == [field]
 
 
 EACH = pytest.mark.parametrize(
-    ("aggregate", "row", "said"),
+    ("aggregate", "row", "body"),
     [
         ("alert-rules", "alertrule", {"kind": "error_rate", "threshold": 5}),
         ("alert-destinations", "alertdestination", {"kind": "email", "email": "ops@example.com"}),
@@ -63,37 +63,37 @@ EACH = pytest.mark.parametrize(
 
 @EACH
 def test_a_tenant_has_a_bounded_number_of_rules_and_of_destinations(
-    as_: Any, acme: World, monkeypatch: pytest.MonkeyPatch, aggregate: str, row: str, said: dict[str, Any]
+    as_: Any, acme: World, monkeypatch: pytest.MonkeyPatch, aggregate: str, row: str, body: dict[str, Any]
 ) -> None:
     for name in ("MAX_RULES", "MAX_DESTINATIONS"):
         monkeypatch.setattr(destinations, name, 1)
     api = as_("admin")
-    told = api.post(f"{aggregate}/", {**said, "tenant": "acme", "name": "more"}, status=400)
-    assert "Delete one first." in told["detail"]
+    response = api.post(f"{aggregate}/", {**body, "tenant": "acme", "name": "more"}, status=400)
+    assert "Delete one first." in response["detail"]
     assert api.patch(f"{aggregate}/{acme.row(row).pk}/", {"name": "more"})["name"] == "more"
 
 
 @EACH
 def test_a_tenant_has_one_rule_and_one_destination_of_a_name(
-    as_: Any, acme: World, globex: World, aggregate: str, row: str, said: dict[str, Any]
+    as_: Any, acme: World, globex: World, aggregate: str, row: str, body: dict[str, Any]
 ) -> None:
     api, first = as_("superuser"), acme.row(row)
-    second = api.post(f"{aggregate}/", {**said, "tenant": "acme", "name": "second"})
+    second = api.post(f"{aggregate}/", {**body, "tenant": "acme", "name": "second"})
     for answer in (
-        api.post(f"{aggregate}/", {**said, "tenant": "acme", "name": first.name}, status=409),
+        api.post(f"{aggregate}/", {**body, "tenant": "acme", "name": first.name}, status=409),
         api.patch(f"{aggregate}/{second['id']}/", {"name": first.name}, status=409),
     ):
         assert "Change that one." in answer["errors"]["name"][0]
     assert api.patch(f"{aggregate}/{first.pk}/", {"name": first.name})["name"] == first.name
-    assert api.post(f"{aggregate}/", {**said, "tenant": "globex", "name": first.name})["tenant"] == "globex"
+    assert api.post(f"{aggregate}/", {**body, "tenant": "globex", "name": first.name})["tenant"] == "globex"
 
 
 def test_a_destination_that_is_enabled_again_forgets_why_it_was_disabled(as_: Any, acme: World) -> None:
     api, address = as_("admin"), f"alert-destinations/{acme.alertdestination.pk}/"
     AlertDestination.objects.filter(pk=acme.alertdestination.pk).update(enabled=False, disabled_reason="Gone.")
     assert api.patch(address, {"name": "chat"})["disabled_reason"] == "Gone."
-    told = api.patch(address, {"enabled": True})
-    assert (told["enabled"], told["disabled_reason"]) == (True, "")
+    response = api.patch(address, {"enabled": True})
+    assert (response["enabled"], response["disabled_reason"]) == (True, "")
 
 
 def test_a_secret_is_only_in_the_answers_that_make_it(as_: Any, acme: World) -> None:
@@ -111,8 +111,8 @@ def test_only_a_webhook_has_a_secret_to_rotate(as_: Any, acme: World) -> None:
     api = as_("admin")
     made = api.post("alert-destinations/", {"tenant": "acme", "name": "ops", "kind": "email", "email": "o@example.com"})
     assert made["secret"] is None
-    told = api.post(f"alert-destinations/{made['id']}/rotate/", status=409)
-    assert told["errors"] == {"kind": ["Only webhooks have a secret."]}
+    response = api.post(f"alert-destinations/{made['id']}/rotate/", status=409)
+    assert response["errors"] == {"kind": ["Only webhooks have a secret."]}
 
 
 def test_a_test_returns_its_delivery(as_: Any, acme: World) -> None:

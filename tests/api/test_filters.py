@@ -154,8 +154,8 @@ def found(api: Api, name: str, acme: World, **filters: str) -> list[dict[str, An
         "half_an_hour_ago": now - timedelta(minutes=30),
         "two_hours_ago": now - timedelta(hours=2),
     }
-    said = {name: moment.isoformat() for name, moment in moments.items()}
-    query = {key: value.format(acme=acme, **said) for key, value in filters.items()}
+    times = {name: moment.isoformat() for name, moment in moments.items()}
+    query = {key: value.format(acme=acme, **times) for key, value in filters.items()}
     results: list[dict[str, Any]] = api.get(f"{name}/?{urlencode(query)}")["results"]
     return results
 

@@ -31,7 +31,12 @@ class HubAdminSite(UnfoldAdminSite):
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         """Return the context of every page. Colours are emptied because they are loaded from a stylesheet."""
-        return {**super().each_context(request), "colors": {}, "documentation": piece_of(request)}
+        return {
+            **super().each_context(request),
+            "colors": {},
+            "documentation": piece_of(request),
+            "runs_any": tenant_permissions_of(request).is_admin_anywhere,
+        }
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> Any:
         """Return the models by app, found only by a page that lists them: the sidebar has its own links."""

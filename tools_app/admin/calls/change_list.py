@@ -107,7 +107,6 @@ def context_of(admin: CallFactsAdmin, request: HttpRequest) -> dict[str, Any]:
         "tools": offered.tools,
         "tools_list": TOOLS_LIST,
         "chips": chips(query, offered) if query else [],
-        "runs_any": tenant_permissions_of(request).is_admin_anywhere,
         "query_string": text,
         "saved": list(SavedFilter.objects.filter(person=request.user.pk)[:MAX_SAVED]),
         "formats": ExportFormat.choices,

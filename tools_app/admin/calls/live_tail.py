@@ -47,7 +47,6 @@ def _page(site: AdminSite) -> Callable[[HttpRequest], HttpResponse]:
             "keys": permissions.rows_seen_by(request.user, ApiKey.objects.order_by("name"))[:MAX_CHOICES],
             "outcomes": Outcome.choices,
             "chosen": request.GET,
-            "runs_any": tenant_permissions_of(request).is_admin_anywhere,
             "anonymous": live_rows.ANONYMOUS,
             "most_shown": live_rows.MAX_SHOWN,
         }

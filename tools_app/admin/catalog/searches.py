@@ -43,7 +43,6 @@ def _page(site: AdminSite) -> Callable[[HttpRequest], HttpResponse]:
             "most": MAX_SEARCHES,
             "days": PERIOD.days,
             "shows_tenants": permitted.sees_several_tenants,
-            "runs_any": permitted.is_admin_anywhere,
         }
         return TemplateResponse(request, "admin/tools_app/searches.html", context)
 

@@ -94,7 +94,6 @@ def context_of(request: HttpRequest) -> dict[str, Any]:
         "expiring_keys": expiring,
         "first_steps": _first_steps(request, choice),
         "shows_health": tenant_permissions_of(request).everything,
-        "runs_any": tenant_permissions_of(request).is_admin_anywhere,
     }
 
 
