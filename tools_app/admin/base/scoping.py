@@ -93,7 +93,9 @@ class ScopedAdmin(HistoryAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows that this user may read."""
-        return permissions.rows_seen_by(request.user, super().get_queryset(request), self.tenant_field)
+        permitted = tenant_permissions_of(request)
+        rows: QuerySet[Any] = super().get_queryset(request)
+        return rows if permitted.everything else rows.filter(**{f"{self.tenant_field}__in": permitted.seen})
 
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
         return LightChangeList
