@@ -22,6 +22,7 @@ LARGE_PARAMS: Final = {"name": "echo", "arguments": {"message": "x" * LARGE_BYTE
 STREAM_CLIENTS: Final = 16
 # With more of them, the load generator takes its own core from the neighbour's.
 LARGE_CLIENTS: Final = 16
+# The neighbour's load comes from the same core, and would wait for the flood's instead of for the hub.
 LOWEST_PRIORITY: Final = 19
 MISSING_URI: Final = "none://such"
 LARGE_ECHO: Final = "echo of 1 MB"
@@ -83,6 +84,7 @@ class Flood:
             seconds=seconds,
             cores=self.plan.cores.load,
             folder=self.plan.new_folder(),
+            nice=LOWEST_PRIORITY,
         )
         return load.rate
 
@@ -90,7 +92,6 @@ class Flood:
         request = _request_of("subscriptions/listen", {"notifications": {"toolsListChanged": True}})(
             self.contestant.key_for(ECHO)
         )
-        # The neighbour's load comes from the same core, and would wait for this thread instead of for the hub.
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
         started_at, stream_count = time.monotonic(), 0
 

@@ -43,12 +43,17 @@ class Load:
     slowest: float
 
 
-def run(port: int, requests: Sequence[Request], clients: int, *, seconds: int, cores: str, folder: Path) -> Load:
-    """Load the server on `port` with these requests in turn: each client waits for its answer."""
+def run(
+    port: int, requests: Sequence[Request], clients: int, *, seconds: int, cores: str, folder: Path, nice: int = 0
+) -> Load:
+    """Load the server on `port` with these requests in turn: each client waits for its answer.
+
+    `nice` is added to the priority of the load: one that others are measured beside must not take their core.
+    """
     script = folder / f"{port}.lua"
     script.write_text(SCRIPT % (", ".join(_parts(port, request) for request in requests), next(_first_ids)))
     wrk = ["wrk", "-t1", f"-c{clients}", f"-d{seconds}s", "--timeout", "30s", "-s", str(script)]
-    command = ["taskset", "-c", cores, *wrk, f"http://{HOST}:{port}/mcp"]
+    command = ["taskset", "-c", cores, "nice", "-n", str(nice), *wrk, f"http://{HOST}:{port}/mcp"]
     result = subprocess.run(command, check=True, capture_output=True, text=True)
     output = json.loads(result.stdout.strip().splitlines()[-1])
     latencies = (output[name] / 1000 for name in ("p50", "p90", "p99", "max"))

@@ -12,7 +12,7 @@ from tests.admin.conftest import World
 from tools_app.admin.base import search
 from tools_app.models import Membership, Tool
 
-MAX_QUERIES = 22
+MAX_QUERIES = 21
 DOCS = "/docs/"
 
 

@@ -159,12 +159,17 @@ def test_an_admin_sees_the_clients_of_own_connections_and_blocks_none(
     assert OAuthClient.objects.get(pk=mine.pk).blocked_at is None
 
 
-def test_all_of_sign_in_is_found_by_name(admin: Client, ann: Person, application: Application, tenant: Tenant) -> None:
+def test_all_of_sign_in_is_found_by_name_and_its_steps_by_id(
+    admin: Client, ann: Person, application: Application, tenant: Tenant
+) -> None:
     application.get_tokens(ann, ["echo"])
     ClientPolicy.objects.create(tenant=tenant, host="test.example", decision=ClientDecision.DENY)
     page = admin.get(reverse("admin:search"), {"s": "test"}).content.decode()
-    for model in ("connection", "signinevent", "oauthclient", "clientpolicy"):
+    for model in ("connection", "oauthclient", "clientpolicy"):
         assert f"/admin/tools_app/{model}/" in page
+    step = SignInEvent.objects.filter(tenant=tenant).earliest("at")
+    page = admin.get(reverse("admin:search"), {"s": str(step.pk)}).content.decode()
+    assert f"/admin/tools_app/signinevent/{step.pk}/" in page
 
 
 @pytest.mark.parametrize("model", ["connection", "signinevent", "oauthclient", "clientpolicy"])

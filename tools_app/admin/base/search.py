@@ -78,7 +78,6 @@ NAMED: Final = (
     Kind(Upstream, "dns", ("name", "prefix")),
     Kind(ApiKey, "key", ("name", "prefix")),
     Kind(Connection, "cable", ("client__name", "person__username"), ("tenant", "client", "person")),
-    Kind(SignInEvent, "login", ("client_name", "person_name")),
     Kind(ClientPolicy, "policy", ("host",)),
     Kind(Issuer, "badge", ("name", "issuer")),
     Kind(TenantScope, "key_vertical", ("name",)),
@@ -93,8 +92,13 @@ NAMED: Final = (
     Kind(AlertRule, "notifications", ("name",)),
     Kind(AlertDestination, "outgoing_mail", ("name",)),
 )
-# Found by their id only: searching the audit log is the task of its own page.
-RECORDS: Final = (Kind(Call, "receipt_long", ()), Kind(RunningCall, "pending", ()), Kind(Session, "link", ()))
+# Found by their id only: there may be millions, and their lists have a search of their own.
+RECORDS: Final = (
+    Kind(Call, "receipt_long", ()),
+    Kind(RunningCall, "pending", ()),
+    Kind(Session, "link", ()),
+    Kind(SignInEvent, "login", ()),
+)
 
 
 def answer(site: AdminSite, request: HttpRequest, pages: Iterable[Group]) -> HttpResponse:
