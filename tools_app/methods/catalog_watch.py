@@ -86,8 +86,8 @@ class CatalogWatch:
         tenant = self._tenants.get(tenant_id)
         if tenant is None:
             return
-        tenant.followers.pop(tell, None)
-        tenant.follow_later()
+        if tenant.followers.pop(tell, None):
+            tenant.follow_later()
         if not tenant.followers:
             del self._tenants[tenant_id]
             tenant.stop()
@@ -101,7 +101,7 @@ class CatalogWatch:
         Waits a little until the upstreams are asked for them.
         """
         tenant = self._tenants.get(tenant_id)
-        if tenant is None or tell not in tenant.followers:
+        if tenant is None or tenant.followers.get(tell, uris) == uris:
             return
         tenant.followers[tell] = uris
         with suppress(TimeoutError):

@@ -82,7 +82,8 @@ class ChangeDelivery:
             self._web.keep_alive.remove(self._keep_alive)
             if self._writing is not None:
                 self._writing.cancel()
-            await asyncio.shield(self._changes.close())
+            if closing := self._changes.close():
+                await asyncio.shield(closing)
 
     def _note_news(self) -> None:
         self._has_news = True
