@@ -10,6 +10,7 @@ from tests.api.conftest import Api
 from tools_app.access import tokens
 from tools_app.models import Membership, Secret, Tenant
 
+SOME_TIME = "2020-01-01T00:00:00Z"
 CHANGES = [
     ("PUT", {"tenant": "acme", "name": "acme_token", "value": "other"}),
     ("PATCH", {"value": "other"}),
@@ -92,7 +93,7 @@ def test_a_field_that_nobody_knows_is_refused_and_what_is_only_read_is_not_looke
     problem = api.patch(f"keys/{acme.apikey.pk}/", {"name": "new", "nmae": "new"}, status=400)
     assert list(problem["errors"]) == ["nmae"]
     before = api.get(f"keys/{acme.apikey.pk}/")
-    changes = {"prefix": "mcphub_other", "revoked_at": "2020-01-01T00:00:00Z", "last_used_at": None, "name": "new"}
+    changes = {"prefix": "mcphub_other", "revoked_at": SOME_TIME, "last_used_at": SOME_TIME, "name": "new"}
     after = api.patch(f"keys/{acme.apikey.pk}/", changes)
     assert after == {**before, "name": "new"}
 

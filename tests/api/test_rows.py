@@ -368,6 +368,7 @@ def test_pages_go_on_where_the_one_before_ended(admin: Any, acme: World) -> None
         ("tools/?limit=0", "limit"),
         ("tools/?limit=5&limit=6", "limit"),
         ("tools/?cursor=x", "cursor"),
+        ("tools/?cursor=01890000000070008000000000000001", "cursor"),
         ("tools/?enabled=yes", "enabled"),
         ("calls/?cursor=x", "cursor"),
         ("calls/?since=yesterday", "since"),
