@@ -1,12 +1,15 @@
 """Validation of the REST API's fields: accepted values, and similar ones that are rejected."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from rest_framework import serializers
 
 from tools_app.api.v1.base import fields
 from tools_app.catalog.validation.sizes import MAX_JSON_BYTES
+
+UPPER_CASE = "0192F0C1-A2B3-7C3D-8E4F-001122334455"
 
 
 @pytest.mark.parametrize(
@@ -57,6 +60,7 @@ def test_a_value_that_only_looks_right_is_refused(field: serializers.Field, valu
         (fields.Whole(), 1.0, 1),
         (fields.Whole(), 2**31 - 1, 2**31 - 1),
         (fields.Number(), 1, 1.0),
+        (fields.Id(), UPPER_CASE, UUID(UPPER_CASE)),
         (fields.JsonObject(max_bytes=15), {"key": "value"}, {"key": "value"}),
         (fields.JsonObjects(), [{}], [{}]),
         (fields.Texts(), ["a"], ["a"]),
