@@ -95,6 +95,14 @@ def test_an_export_holds_what_its_search_finds_and_what_was_said_only_if_that_wa
     assert ("acme words" in text) is created["with_payloads"] is options.get("with_payloads", False)
 
 
+def test_an_export_takes_the_outcomes_as_the_address_of_a_list_in_the_admin_has_them(admin: Api, acme: World) -> None:
+    for outcome in ("timeout", "lost"):
+        copied(acme.call, outcome=outcome)
+    created = admin.post("exports/", {"format": "jsonl", "query": "outcome=ok&outcome=timeout"})
+    text = admin.request("GET", f"exports/{created['id']}/download/").getvalue().decode()
+    assert {json.loads(line)["outcome"] for line in text.splitlines()} == {"ok", "timeout"}
+
+
 def test_an_export_has_the_format_that_was_asked_for_and_by_default_every_call(admin: Api, acme: World) -> None:
     copied(acme.call)
     created = admin.post("exports/", {"format": "csv", "query": ""})
@@ -109,7 +117,7 @@ def test_an_export_has_the_format_that_was_asked_for_and_by_default_every_call(a
         ("admin", "nobody=knows"),
         ("admin", "since=yesterday"),
         ("admin", "outcome=good"),
-        ("admin", "&".join(["outcome=ok"] * 364)),
+        ("admin", "&".join(f"{name}={'%41' * 500}" for name in ("tool", "text")) + f"&client={'%41' * 334}"),
         ("operator", "text=words"),
     ],
 )
