@@ -83,9 +83,25 @@ def test_only_superusers_make_and_delete_tenants(as_: Any, acme: World, role: st
 
 def test_a_row_stays_in_its_tenant(as_: Any, people: dict[str, User], acme: World, globex: World) -> None:
     Membership.objects.create(user=people["admin"], tenant=globex.tenant, role="admin")
-    problem = as_("admin").patch(f"secrets/{acme.secret.pk}/", {"tenant": "globex"}, status=400)
-    assert problem["errors"]["tenant"] == ["This cannot be changed. Create another one."]
-    assert as_("admin").patch(f"secrets/{acme.secret.pk}/", {"tenant": "acme"})["tenant"] == "acme"
+    for name, row in {
+        "alert-destinations": acme.alertdestination,
+        "alert-rules": acme.alertrule,
+        "api-sources": acme.apisource,
+        "client-policies": acme.clientpolicy,
+        "issuers": acme.issuer,
+        "keys": acme.apikey,
+        "prompts": acme.prompt,
+        "resources": acme.resource,
+        "scopes": acme.tenantscope,
+        "secrets": acme.secret,
+        "service-clients": acme.serviceclient,
+        "tools": acme.tool,
+        "toolsets": acme.toolset,
+        "upstreams": acme.upstream,
+    }.items():
+        problem = as_("admin").patch(f"{name}/{row.pk}/", {"tenant": "globex"}, status=400)
+        assert problem["errors"]["tenant"] == ["This cannot be changed. Create another one."], name
+        assert as_("admin").patch(f"{name}/{row.pk}/", {"tenant": "acme"})["tenant"] == "acme", name
 
 
 def test_a_field_that_nobody_knows_is_refused_and_what_is_only_read_is_not_looked_at(as_: Any, acme: World) -> None:
