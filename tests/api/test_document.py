@@ -55,3 +55,11 @@ def test_operations_have_names_words_and_tags_that_make_a_pleasant_client(docume
     assert document["components"]["securitySchemes"].keys() == {"token", "cookieAuth"}
     token = document["components"]["securitySchemes"]["token"]
     assert (token["type"], token["scheme"]) == ("http", "bearer")
+
+
+def test_a_page_always_has_its_rows_of_one_type_and_a_link(document: Any) -> None:
+    for name in AGGREGATES:
+        schema = answer_schema(document, f"{name}/")
+        page = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        assert {"next", "results"} <= set(page["required"]), name
+        assert page["properties"]["results"]["items"].keys() == {"$ref"}, name

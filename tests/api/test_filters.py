@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tests.admin.conftest import NOON, World
 from tests.api.conftest import Api
-from tools_app.api.v1.base.paging import ListQuery
+from tools_app.api.v1.base.paging import ListQuery, within_page_bytes
 from tools_app.api.v1.urls import urlpatterns
 from tools_app.models import (
     Action,
@@ -56,7 +56,7 @@ FILTERS: dict[str, dict[str, tuple[str, str]]] = {
     "scopes": TENANT,
     "sign-ins": TENANT | {"step": ("allowed", "denied")},
     "issuers": TENANT | {"search": ("STAFF", "nothing")},
-    "members": TENANT | {"role": ("operator", "auditor"), "person": ("operator", "nobody")},
+    "members": TENANT | {"role": ("operator", "auditor"), "person": ("operator", "operat")},
     "invitations": TENANT | {"role": ("auditor", "operator")},
     "sessions": TENANT
     | {"state": ("open", "ended"), "key": ("{acme.apikey.pk}", OTHER), "client": ("ME-CLI", "nothing")},
@@ -86,8 +86,8 @@ FILTERS: dict[str, dict[str, tuple[str, str]]] = {
     | {
         "person": ("ann", "an"),
         "action": ("created", "deleted"),
-        "kind": ("tool", "prompt"),
-        "object_id": ("1", "2"),
+        "kind": ("tool", "too"),
+        "object_id": ("12", "1"),
         "via": ("admin", "api"),
         "since": ("{noon}", "{later}"),
         "until": ("{noon}", "{earlier}"),
@@ -130,7 +130,7 @@ def rows(acme: World, globex: World, people: dict[str, User]) -> None:
         via="admin",
         action=Action.CREATED,
         kind="tool",
-        object_id="1",
+        object_id="12",
         at=NOON,
         position=10**6,
         digest=b"d",
@@ -190,3 +190,9 @@ def test_a_page_has_fifty_rows_unless_another_number_is_asked_for_and_at_most_tw
     for wrong in ("0", "201", "-1", "1.0", "1e2", "", "all"):
         answer = api.request("GET", f"sign-ins/?limit={wrong}")
         assert (answer.status_code, list(answer.json()["errors"])) == (400, ["limit"]), wrong
+
+
+def test_a_page_has_at_most_a_mebibyte_of_rows() -> None:
+    row = "x" * (2**19 - 2)
+    assert len(within_page_bytes([row] * 3)) == 2, "with the quotes, half a mebibyte each"
+    assert len(within_page_bytes([f"{row}x"] * 3)) == 1

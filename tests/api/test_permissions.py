@@ -10,6 +10,7 @@ from tests.api.conftest import Api
 from tools_app.access import tokens
 from tools_app.models import Membership, Secret, Tenant
 
+SOME_TIME = "2020-01-01T00:00:00Z"
 CHANGES = [
     ("PUT", {"tenant": "acme", "name": "acme_token", "value": "other"}),
     ("PATCH", {"value": "other"}),
@@ -82,9 +83,25 @@ def test_only_superusers_make_and_delete_tenants(as_: Any, acme: World, role: st
 
 def test_a_row_stays_in_its_tenant(as_: Any, people: dict[str, User], acme: World, globex: World) -> None:
     Membership.objects.create(user=people["admin"], tenant=globex.tenant, role="admin")
-    problem = as_("admin").patch(f"secrets/{acme.secret.pk}/", {"tenant": "globex"}, status=400)
-    assert problem["errors"]["tenant"] == ["This cannot be changed. Create another one."]
-    assert as_("admin").patch(f"secrets/{acme.secret.pk}/", {"tenant": "acme"})["tenant"] == "acme"
+    for name, row in {
+        "alert-destinations": acme.alertdestination,
+        "alert-rules": acme.alertrule,
+        "api-sources": acme.apisource,
+        "client-policies": acme.clientpolicy,
+        "issuers": acme.issuer,
+        "keys": acme.apikey,
+        "prompts": acme.prompt,
+        "resources": acme.resource,
+        "scopes": acme.tenantscope,
+        "secrets": acme.secret,
+        "service-clients": acme.serviceclient,
+        "tools": acme.tool,
+        "toolsets": acme.toolset,
+        "upstreams": acme.upstream,
+    }.items():
+        problem = as_("admin").patch(f"{name}/{row.pk}/", {"tenant": "globex"}, status=400)
+        assert problem["errors"]["tenant"] == ["This cannot be changed. Create another one."], name
+        assert as_("admin").patch(f"{name}/{row.pk}/", {"tenant": "acme"})["tenant"] == "acme", name
 
 
 def test_a_field_that_nobody_knows_is_refused_and_what_is_only_read_is_not_looked_at(as_: Any, acme: World) -> None:
@@ -92,7 +109,7 @@ def test_a_field_that_nobody_knows_is_refused_and_what_is_only_read_is_not_looke
     problem = api.patch(f"keys/{acme.apikey.pk}/", {"name": "new", "nmae": "new"}, status=400)
     assert list(problem["errors"]) == ["nmae"]
     before = api.get(f"keys/{acme.apikey.pk}/")
-    changes = {"prefix": "mcphub_other", "revoked_at": "2020-01-01T00:00:00Z", "last_used_at": None, "name": "new"}
+    changes = {"prefix": "mcphub_other", "revoked_at": SOME_TIME, "last_used_at": SOME_TIME, "name": "new"}
     after = api.patch(f"keys/{acme.apikey.pk}/", changes)
     assert after == {**before, "name": "new"}
 

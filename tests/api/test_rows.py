@@ -250,6 +250,8 @@ def test_the_last_admin_stays(as_: Any, people: dict[str, User], acme: World) ->
     own = Membership.objects.get(user=people["admin"])
     admin = as_("admin")
     assert "role" in admin.patch(f"members/{own.pk}/", {"role": "auditor"}, status=400)["errors"]
+    assert "role" in as_("superuser").patch(f"members/{own.pk}/", {"role": "auditor"}, status=400)["errors"]
+    assert admin.patch(f"members/{own.pk}/", {"person": "admin"})["role"] == "admin"
     assert admin.request("DELETE", f"members/{own.pk}/").status_code == 403
     assert as_("superuser").request("DELETE", f"members/{own.pk}/").status_code == 204
 
@@ -355,7 +357,7 @@ def test_pages_go_on_where_the_one_before_ended(admin: Any, acme: World) -> None
         found, path = [], f"{name}/?limit=2&tenant=acme"
         while path:
             page = admin.get(path)
-            assert len(page["results"]) <= 2
+            assert 1 <= len(page["results"]) <= 2
             found += [row["id"] for row in page["results"]]
             path = (page["next"] or "").partition("/api/v1/")[2]
         assert len(found) == len(set(found)) == 5
@@ -368,6 +370,7 @@ def test_pages_go_on_where_the_one_before_ended(admin: Any, acme: World) -> None
         ("tools/?limit=0", "limit"),
         ("tools/?limit=5&limit=6", "limit"),
         ("tools/?cursor=x", "cursor"),
+        ("tools/?cursor=01890000000070008000000000000001", "cursor"),
         ("tools/?enabled=yes", "enabled"),
         ("calls/?cursor=x", "cursor"),
         ("calls/?since=yesterday", "since"),
