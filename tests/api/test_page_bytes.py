@@ -125,6 +125,7 @@ def test_events_go_on_after_the_last_one_that_a_page_had_room_for(admin: Api, ac
     seen: list[int] = []
     while page := admin.get(f"calls/{acme.call.pk}/events/?after={seen[-1] if seen else 0}"):
         assert len(json.dumps(page)) < BYTES + 100
+        assert page[0]["sequence"] == len(seen) + 1
         seen += [event["sequence"] for event in page]
     assert seen == list(range(1, 10))
     assert len(json.dumps(admin.get(f"calls/{acme.call.pk}/"))) < BYTES + 2000
@@ -143,5 +144,6 @@ def test_revisions_go_on_before_the_last_one_that_a_page_had_room_for(admin: Api
     address = f"tools/{acme.tool.pk}/revisions/"
     while page := admin.get(f"{address}?before={seen[-1]}" if seen else address):
         assert len(json.dumps(page)) < BYTES + 100
+        assert page[0]["number"] == 7 - len(seen)
         seen += [row["number"] for row in page]
     assert seen == list(range(7, 0, -1))
