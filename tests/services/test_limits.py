@@ -215,7 +215,7 @@ def away(stores: Stores) -> Iterator[RedisStore]:
 
 def test_while_redis_is_away_a_place_is_renewed_and_let_go_where_it_is_held(away: RedisStore, stores: Stores) -> None:
     clock = Clock()
-    away._own = MemoryStore(clock)
+    away._local = MemoryStore(clock)
     wide, one = places("wide", 9), places("one", 1)
 
     async def leave() -> None:
