@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.client import ask
+from tests.browser.client import call_tool
 from tests.browser.test_accessibility import held_against_the_rules
 from tests.browser.test_first_hour import allow_this_machine, make_key
 
@@ -72,7 +72,7 @@ def test_a_pasted_command_becomes_a_tool_that_is_called_in_five_clicks(hub: str,
     held_against_the_rules(page)
     page.click("[name=_save]")
     expect(page.locator("body")).to_contain_text("successfully")
-    result = ask(hub, key, "post_users_notes", {"id": "9", "text": "again"}).json()["result"]
+    result = call_tool(hub, key, "post_users_notes", {"id": "9", "text": "again"}).json()["result"]
     assert json.loads(result["content"][0]["text"]) == {"created": True}
     assert Service.requests == [
         ("/users/7%2F8/notes", f"Bearer {HIDDEN}", b'{"text":"hello"}'),
