@@ -44,5 +44,5 @@ def check_before_start(**_options: Any) -> None:
     try:
         startup_checks.check_worker()
     except Exception as problem:  # noqa: BLE001 - Celery would log it and go on
-        startup.tell(type(problem), problem, problem.__traceback__)
+        startup.report_error(type(problem), problem, problem.__traceback__)
         raise SystemExit(1) from None

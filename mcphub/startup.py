@@ -22,16 +22,16 @@ def main() -> None:
 
 def explain_failures() -> None:
     """Install a hook that reports failures which the operator can fix in one sentence."""
-    sys.excepthook = tell
+    sys.excepthook = report_error
 
 
-def tell(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+def report_error(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
     """Print a sentence if there is one for `error` and no traceback was requested, else the traceback."""
-    said = None if wants_traceback() else _explained(error)
-    if said is None:
+    sentence = None if wants_traceback() else _explained(error)
+    if sentence is None:
         sys.__excepthook__(kind, error, traceback)
     else:
-        sys.stderr.write(f"mcphub: {said}\n")
+        sys.stderr.write(f"mcphub: {sentence}\n")
     if isinstance(error, BrokenPipeError):
         # Python would fail again when it flushes the output.
         with suppress(OSError):

@@ -21,8 +21,8 @@ BATCH: Final = 1_000
 REMOVED_AT_ONCE: Final = 10_000
 
 
-def fill(owners: Sequence[Owner], count: int, days: float, told: Callable[[int], None]) -> None:
-    """Add `count` calls with payloads from the last `days`, shared among `owners`; `told` gets the running total."""
+def fill(owners: Sequence[Owner], count: int, days: float, report: Callable[[int], None]) -> None:
+    """Add `count` calls with payloads from the last `days`, shared among `owners`; `report` gets the running total."""
     end = timezone.now()
     begin = end - timedelta(days=days)
     partitions.create_since(begin)
@@ -33,7 +33,7 @@ def fill(owners: Sequence[Owner], count: int, days: float, told: Callable[[int],
         with transaction.atomic():
             write(piece)
         done += len(piece)
-        told(done)
+        report(done)
     settle()
 
 

@@ -25,15 +25,15 @@ class Stores:
 
     def __init__(self) -> None:
         self.runner = asyncio.Runner()
-        self._asked: list[Any] = []
+        self._stores: list[Any] = []
 
     def __call__(self, store: Any) -> Any:
         """Use this store, too."""
-        self._asked.append(store)
+        self._stores.append(store)
         return store
 
     def close(self) -> None:
-        for store in self._asked:
+        for store in self._stores:
             self.runner.run(store.close())
         self.runner.close()
 

@@ -3,7 +3,7 @@
 A line is the name of a URL pattern with the roles that may GET and POST it:
 
 - `row(…)`: the page shows a row of the tenant acme: 404 for the stranger, who is an admin of another tenant;
-- `own(…)`: it shows a row of one user: 404 for everyone else;
+- `only_for(…)`: it shows a row of one user: 404 for everyone else;
 - `site(…)`: it shows no single row.
 
 The named roles are let in; other members get 403, everyone else is redirected to the login.
@@ -69,7 +69,7 @@ def row(who: frozenset[str], **more: Any) -> Verb:
     return Verb(who, **more)
 
 
-def own(who: str) -> Verb:
+def only_for(who: str) -> Verb:
     return Verb(frozenset({who}), others=MISSING)
 
 
@@ -135,8 +135,8 @@ def personal(name: str) -> dict[str, Page]:
     return {
         f"{name}_changelist": Page(site(EVERYBODY), UNASKED),
         f"{name}_add": Page(site(EVERYBODY), site(EVERYBODY)),
-        f"{name}_change": Page(own("admin"), nobody, about),
-        f"{name}_history": Page(own("admin"), UNASKED, about),
+        f"{name}_change": Page(only_for("admin"), nobody, about),
+        f"{name}_history": Page(only_for("admin"), UNASKED, about),
         f"{name}_delete": Page(nobody, nobody, about),
     }
 
@@ -218,8 +218,8 @@ PAGES: Final[dict[str, Page]] = {
     "auth_user_remove_factors": Page(site(SUPERUSER), site(SUPERUSER), "user"),
     "auth_user_password_change": Page(site(SUPERUSER), site(SUPERUSER), "user"),
     **personal("tools_app_personaltoken"),
-    "tools_app_personaltoken_issued": Page(own("admin"), None, "personaltoken"),
-    "tools_app_personaltoken_revoke_token": Page(own("admin"), own("admin"), "personaltoken"),
+    "tools_app_personaltoken_issued": Page(only_for("admin"), None, "personaltoken"),
+    "tools_app_personaltoken_revoke_token": Page(only_for("admin"), only_for("admin"), "personaltoken"),
     # --- The catalogue --------------------------------------------------------------------------------------------
     **model("tools_app_tool"),
     **adding("tools_app_tool", "add_python_tools", "add_http_tool"),
@@ -277,11 +277,11 @@ PAGES: Final[dict[str, Page]] = {
     "searches": Page(site(AUDIT | {"stranger"})),
     "live_tail_calls": Page(site(EVERYBODY)),
     "filter_save": Page(None, site(EVERYBODY)),
-    "filter_rename": Page(None, own("admin"), "filter"),
-    "filter_delete": Page(None, own("admin"), "filter"),
+    "filter_rename": Page(None, only_for("admin"), "filter"),
+    "filter_delete": Page(None, only_for("admin"), "filter"),
     "exports": Page(site(EVERYBODY)),
     "export_start": Page(None, site(EVERYBODY)),
-    "export": Page(own("admin"), None, "export"),
-    "export_progress": Page(own("admin"), None, "export"),
-    "export_download": Page(own("admin"), None, "export"),
+    "export": Page(only_for("admin"), None, "export"),
+    "export_progress": Page(only_for("admin"), None, "export"),
+    "export_download": Page(only_for("admin"), None, "export"),
 }

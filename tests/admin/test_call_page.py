@@ -175,7 +175,7 @@ def test_progress_is_a_bar_where_its_total_is_known(as_: Any, page: Any, acme: A
 @pytest.mark.parametrize("total", [0, True, "x", None, -3])
 def test_progress_of_a_senseless_total_is_told_without_a_bar(total: Any) -> None:
     event = CallEvent(sequence=1, at=NOON, kind="progress", data=json.dumps({"progress": 5, "total": total}))
-    description = row_of(event, NOON).told
+    description = row_of(event, NOON).description
     assert (description.title, description.percent) == (f"5 of {total}", None)
 
 

@@ -39,11 +39,15 @@ def test_who_has_nobody_else_to_ask_asks_the_operator(as_: Any, who: str) -> Non
 
 
 def test_an_error_leads_to_a_page_that_the_person_may_open(as_: Any) -> None:
-    home, own = (f'href="{reverse(name)}"' for name in ("admin:index", "connections"))
-    for who, link, other in (("outsider", own, home), ("anonymous", home, own), ("operator", home, own)):
+    home, connections = (f'href="{reverse(name)}"' for name in ("admin:index", "connections"))
+    for who, link, other in (
+        ("outsider", connections, home),
+        ("anonymous", home, connections),
+        ("operator", home, connections),
+    ):
         text = as_(who).get("/nothing/").content.decode()
         assert link in text, who
-        assert "See your connections" not in text or link == own, who
+        assert "See your connections" not in text or link == connections, who
         assert "Go to the overview" not in text or link == home, who
         if who != "operator":
             assert other not in text, who

@@ -205,9 +205,9 @@ def test_an_operator_cannot_export_what_a_text_finds(acme: World) -> None:
 def test_each_export_is_a_change_of_the_tenants_whose_calls_it_has(as_: Any, acme: World, globex: World) -> None:
     started(as_("auditor"), query="tool=a", with_payloads="1")
     started(as_("superuser"))
-    own, all_of_them = Change.objects.filter(action=Action.EXPORTED).order_by("position")
-    assert (own.tenant_id, own.person_name, own.kind) == (acme.tenant.pk, "auditor", "export")
-    assert json.loads(own.after)["with_payloads"] is True
+    of_tenant, all_of_them = Change.objects.filter(action=Action.EXPORTED).order_by("position")
+    assert (of_tenant.tenant_id, of_tenant.person_name, of_tenant.kind) == (acme.tenant.pk, "auditor", "export")
+    assert json.loads(of_tenant.after)["with_payloads"] is True
     assert all_of_them.tenant_id is None
 
 

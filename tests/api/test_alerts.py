@@ -12,12 +12,12 @@ from tools_app.models import AlertDestination, AlertRule, Change
 def test_a_rule_has_destinations_of_its_own_tenant(as_: Any, acme: World, globex: World) -> None:
     api = as_("admin")
     body = {"tenant": "acme", "name": "errors", "kind": "error_rate", "threshold": 5}
-    own, other = str(acme.alertdestination.pk), str(globex.alertdestination.pk)
-    created = api.post("alert-rules/", {**body, "destinations": [own]})
-    assert created["destinations"] == [own]
-    assert api.patch(f"alert-rules/{created['id']}/", {"threshold": 7})["destinations"] == [own]
+    of_tenant, other = str(acme.alertdestination.pk), str(globex.alertdestination.pk)
+    created = api.post("alert-rules/", {**body, "destinations": [of_tenant]})
+    assert created["destinations"] == [of_tenant]
+    assert api.patch(f"alert-rules/{created['id']}/", {"threshold": 7})["destinations"] == [of_tenant]
     assert api.patch(f"alert-rules/{created['id']}/", {"destinations": []})["destinations"] == []
-    for wrong in ([other], ["nonsense"], [own, own + "0"]):
+    for wrong in ([other], ["nonsense"], [of_tenant, of_tenant + "0"]):
         assert api.request("PATCH", f"alert-rules/{created['id']}/", {"destinations": wrong}).status_code == 400
     assert (
         as_("superuser").request("PATCH", f"alert-rules/{created['id']}/", {"destinations": [other]}).status_code == 400
@@ -109,9 +109,11 @@ def test_a_secret_is_only_in_the_answers_that_make_it(as_: Any, acme: World) -> 
 
 def test_only_a_webhook_has_a_secret_to_rotate(as_: Any, acme: World) -> None:
     api = as_("admin")
-    made = api.post("alert-destinations/", {"tenant": "acme", "name": "ops", "kind": "email", "email": "o@example.com"})
-    assert made["secret"] is None
-    response = api.post(f"alert-destinations/{made['id']}/rotate/", status=409)
+    created = api.post(
+        "alert-destinations/", {"tenant": "acme", "name": "ops", "kind": "email", "email": "o@example.com"}
+    )
+    assert created["secret"] is None
+    response = api.post(f"alert-destinations/{created['id']}/rotate/", status=409)
     assert response["errors"] == {"kind": ["Only webhooks have a secret."]}
 
 

@@ -133,12 +133,12 @@ def test_a_mistake_names_its_field(as_: Any, acme: World, fields: dict[str, Any]
 
 def test_only_admins_enter_the_credential_that_all_of_a_tenant_use(as_: Any, acme: World) -> None:
     Upstream.objects.filter(pk=acme.upstream.pk).update(credential="header", credential_owner="tenant")
-    said = {"upstream": str(acme.upstream.pk), "value": "hush"}
+    body = {"upstream": str(acme.upstream.pk), "value": "hush"}
     for role, status in {"stranger": 400, "auditor": 403, "operator": 403}.items():
-        assert as_(role).request("POST", "upstream-credentials/", said).status_code == status, role
+        assert as_(role).request("POST", "upstream-credentials/", body).status_code == status, role
         assert not UpstreamCredential.objects.exists(), role
     for role in ("admin", "superuser"):
-        made = as_(role).post("upstream-credentials/", said)
-        assert (made["tenant"], made["person"], made["key"]) == ("acme", None, None)
-        assert "hush" not in str(made)
+        created = as_(role).post("upstream-credentials/", body)
+        assert (created["tenant"], created["person"], created["key"]) == ("acme", None, None)
+        assert "hush" not in str(created)
     assert UpstreamCredential.objects.count() == 1

@@ -74,19 +74,19 @@ def test_the_oldest_are_forgotten(hashes: EventHashes, monkeypatch: pytest.Monke
 
 
 def test_no_event_of_a_batch_that_failed_is_remembered() -> None:
-    own, call = ChainHeads(), new_id()
+    chain_heads, call = ChainHeads(), new_id()
 
     def fail() -> None:
-        with own:
-            own.events.note(events_of(call, 2))
+        with chain_heads:
+            chain_heads.events.note(events_of(call, 2))
             raise ConnectionError
 
     with pytest.raises(ConnectionError):
         fail()
-    assert not own.events.has(call, 2)
-    with own:
-        own.events.note(events_of(call, 2))
-    assert own.events.has(call, 2)
+    assert not chain_heads.events.has(call, 2)
+    with chain_heads:
+        chain_heads.events.note(events_of(call, 2))
+    assert chain_heads.events.has(call, 2)
 
 
 @pytest.mark.usefixtures("new_chains")

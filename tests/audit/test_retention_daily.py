@@ -29,9 +29,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def daily(clock: Clock, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daily]:
     """The daily pruning of the hub's oldest process; there is an expired call."""
     monkeypatch.setattr(retention, "PAUSE_SECONDS", 0.0)
-    own = entries.process_row("web")
+    process_row = entries.process_row("web")
     # An earlier test may have left a running hub in this process.
-    Process.objects.get_or_create(id=own.id, defaults={"kind": own.kind, "host": own.host, "pid": own.pid})
+    Process.objects.get_or_create(
+        id=process_row.id, defaults={"kind": process_row.kind, "host": process_row.host, "pid": process_row.pid}
+    )
     Tenant.objects.update(keep_days=30)
     write_at(tenant, days_ago(40))
     pruning = Daily()

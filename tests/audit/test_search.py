@@ -199,12 +199,12 @@ def test_a_call_is_found_by_what_is_known_of_it(
 
 def test_calls_are_found_by_key_session_and_tenant(tenant: Tenant, other_tenant: Tenant, root: User, key: str) -> None:
     session = uuid4()
-    own, anonymous = record(tenant, api_key=ApiKey.objects.get(), session_id=session), record(other_tenant)
+    of_key, anonymous = record(tenant, api_key=ApiKey.objects.get(), session_id=session), record(other_tenant)
     record(None)
-    assert search_results(root, key=str(own.api_key_id)) == search_results(root, session=str(session)) == [own]
+    assert search_results(root, key=str(of_key.api_key_id)) == search_results(root, session=str(session)) == [of_key]
     assert search_results(root, key="anonymous") == [anonymous]
     for name in (tenant.slug, str(tenant.pk), tenant.pk.hex):
-        assert search_results(root, tenant=name) == [own]
+        assert search_results(root, tenant=name) == [of_key]
 
 
 def test_calls_of_a_deleted_tenant_are_found_by_its_id(tenant: Tenant, root: User) -> None:

@@ -533,15 +533,15 @@ def test_one_tenant_can_be_verified_alone(calls: list[UUID], tenant: Tenant, oth
 
 def test_what_is_older_can_be_passed_over(tenant: Tenant) -> None:
     now = timezone.now()
-    made = [ending(tenant.pk, at=now - timedelta(days=9 - number)) for number in range(6)]
-    write(*made)
+    endings = [ending(tenant.pk, at=now - timedelta(days=9 - number)) for number in range(6)]
+    write(*endings)
     signer.sign()
     since = now - timedelta(days=6, hours=12)
-    change(made[1].call_id, cause="another")
+    change(endings[1].call_id, cause="another")
     report = checked(since=since)
     assert (report.findings, report.records, report.skipped) == ([], 3, 3)
-    change(made[4].call_id, cause="another")
-    assert found(since=since).call_id == made[4].call_id
+    change(endings[4].call_id, cause="another")
+    assert found(since=since).call_id == endings[4].call_id
 
 
 def test_the_newest_records_can_be_verified_alone(calls: list[UUID], tenant: Tenant) -> None:

@@ -12,7 +12,7 @@ META = {
 }
 
 
-def ask(
+def call_tool(
     hub: str, key: str, tool: str, arguments: Mapping[str, Any], slug: str = "", client: str = "laptop"
 ) -> httpx.Response:
     """Call a tool; return the response."""

@@ -7,7 +7,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.client import ask
+from tests.browser.client import call_tool
 from tests.browser.hubs import log_in, window
 
 LONG = "name_of_a_tool_that_is_as_long_as_one_can_be_" * 2 + "x" * 38
@@ -82,7 +82,7 @@ def looking(browser: Browser, hub: str, request: pytest.FixtureRequest) -> Page:
     held_against_the_rules(page)
     key = page.locator("#issued-key").inner_text().strip()
     for tool, arguments in (("echo", {"message": "x"}), ("count", {"n": 3}), ("test_throw", {}), (LONG, {})):
-        ask(hub, key, tool, arguments)
+        call_tool(hub, key, tool, arguments)
     return page
 
 

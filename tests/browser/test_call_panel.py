@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.client import ask
+from tests.browser.client import call_tool
 from tests.browser.hubs import log_in, window
 from tests.browser.test_accessibility import held_against_the_rules
 
@@ -23,7 +23,7 @@ def calls(admin: Page, hub: str) -> str:
     admin.click("[name=_save]")
     key = admin.locator("#issued-key").inner_text().strip()
     for tool, arguments in (("test_throw", {}), ("echo", {"message": "x"}), ("count", {"n": 1})):
-        ask(hub, key, tool, arguments)
+        call_tool(hub, key, tool, arguments)
     return key
 
 
@@ -157,7 +157,7 @@ def test_the_live_tail_opens_finished_calls_beside_it(page: Page, calls: str, hu
     link.click()
     expect(panel.get_by_role("heading", name="echo", exact=True)).to_be_visible()
     expect(page).to_have_url(re.compile(r"/live/\?tool=echo#call=[0-9a-f-]{36}$"))
-    ask(hub, calls, "echo", {"message": "another one"}, client="phone")
+    call_tool(hub, calls, "echo", {"message": "another one"}, client="phone")
     expect(link).to_have_count(2)
     expect(panel).not_to_contain_text("another one")
     page.keyboard.press("k")

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.client import ask
+from tests.browser.client import call_tool
 from tests.browser.hubs import PASSWORD, window
 from tests.browser.test_accessibility import held_against_the_rules
 from tests.oauth.person import Application
@@ -59,7 +59,7 @@ def test_a_person_types_the_code_chooses_tools_and_allows_the_device(page: Page,
     held_against_the_rules(page)
 
     issued = poll(device, codes)
-    assert "hello world" in ask(hub, issued["access_token"], "echo", {"message": "world"}).text
+    assert "hello world" in call_tool(hub, issued["access_token"], "echo", {"message": "world"}).text
     # The code can be used once.
     type_code(page, codes["user_code"])
     expect(page.get_by_text(WRONG)).to_be_visible()
@@ -113,10 +113,10 @@ def test_a_link_fills_the_code_in_for_somebody_who_has_to_log_in_first(
     browser: Browser, hub: str, device: Application
 ) -> None:
     codes = begin(device)
-    own = window(browser, hub)
-    own.goto(codes["verification_uri_complete"])
-    own.fill("input[name=username]", "admin")
-    own.fill("input[name=password]", PASSWORD)
-    own.press("input[name=password]", "Enter")
-    expect(own.get_by_label("Code on the device")).to_have_value(codes["user_code"])
-    own.context.close()
+    login_page = window(browser, hub)
+    login_page.goto(codes["verification_uri_complete"])
+    login_page.fill("input[name=username]", "admin")
+    login_page.fill("input[name=password]", PASSWORD)
+    login_page.press("input[name=password]", "Enter")
+    expect(login_page.get_by_label("Code on the device")).to_have_value(codes["user_code"])
+    login_page.context.close()

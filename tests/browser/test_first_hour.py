@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.client import ask
+from tests.browser.client import call_tool
 from tests.browser.hubs import CALLS
 
 SECRET = "s3cret-of-the-service"
@@ -48,7 +48,7 @@ def test_an_admin_makes_a_tool_and_a_key_calls_it_and_finds_the_call(hub: str, p
     store_secret(page)
     make_tool(page, service)
     key = make_key(page)
-    result = ask(hub, key, "greet", {"name": "Zoë/1"}).json()["result"]
+    result = call_tool(hub, key, "greet", {"name": "Zoë/1"}).json()["result"]
     assert json.loads(result["content"][0]["text"]) == {"greeting": "good day"}
     assert Service.requests == [("/greet/Zo%C3%AB%2F1", SECRET)]
     find_the_call(page)

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.client import ask
+from tests.browser.client import call_tool
 from tests.browser.test_accessibility import held_against_the_rules
 from tests.browser.test_first_hour import allow_this_machine, make_key
 
@@ -63,7 +63,7 @@ def test_a_pasted_command_becomes_a_tool_that_is_called_in_five_clicks(hub: str,
         f"curl '{service}/users/:id/notes' -H 'Authorization: Bearer {HIDDEN}' --json '{{\"text\": \"{{text}}\"}}'",
     )
     page.get_by_role("button", name="Store as a secret").click()
-    expect(page.locator("#tb-paste-said")).to_contain_text("Stored as the secret API_TOKEN.")
+    expect(page.locator("#tb-paste-result")).to_contain_text("Stored as the secret API_TOKEN.")
     page.get_by_label("id *", exact=True).fill("7/8")
     page.get_by_label("text *", exact=True).fill("hello")
     page.get_by_role("button", name="Try it", exact=True).click()
@@ -72,7 +72,7 @@ def test_a_pasted_command_becomes_a_tool_that_is_called_in_five_clicks(hub: str,
     held_against_the_rules(page)
     page.click("[name=_save]")
     expect(page.locator("body")).to_contain_text("successfully")
-    result = ask(hub, key, "post_users_notes", {"id": "9", "text": "again"}).json()["result"]
+    result = call_tool(hub, key, "post_users_notes", {"id": "9", "text": "again"}).json()["result"]
     assert json.loads(result["content"][0]["text"]) == {"created": True}
     assert Service.requests == [
         ("/users/7%2F8/notes", f"Bearer {HIDDEN}", b'{"text":"hello"}'),
@@ -101,7 +101,7 @@ def test_a_second_paste_replaces_what_the_first_suggested_and_is_undone(page: Pa
     assert json.loads(schema.input_value())["properties"] == {"id": {"type": "string"}, "limit": limit}
     page.fill("#tb-paste-text", "wget https://api.example.com")
     page.get_by_role("button", name="Fill in the form").click()
-    expect(page.locator("#tb-paste-said")).to_contain_text("Paste a command that starts with curl")
+    expect(page.locator("#tb-paste-result")).to_contain_text("Paste a command that starts with curl")
 
 
 def test_arguments_follow_the_placeholders_and_rows_follow_the_json(page: Page) -> None:

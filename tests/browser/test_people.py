@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.client import ask
+from tests.browser.client import call_tool
 from tests.browser.hubs import CALLS, PASSWORD, window
 from tests.services.stack import eventually
 
@@ -30,7 +30,7 @@ def test_a_key_is_rotated_and_both_work_until_the_old_one_is_ended(hub: str, pag
     new = page.locator("#issued-key").inner_text().strip()
 
     assert new != old
-    assert [ask(hub, key, "echo", {"message": "x"}).status_code for key in (old, new)] == [200, 200]
+    assert [call_tool(hub, key, "echo", {"message": "x"}).status_code for key in (old, new)] == [200, 200]
 
     page.goto("/admin/tools_app/apikey/")
     page.locator("#result_list tr", has_text=old[:12]).locator("a").first.click()
@@ -38,14 +38,14 @@ def test_a_key_is_rotated_and_both_work_until_the_old_one_is_ended(hub: str, pag
     page.check("[name=overlap][value=now]")
     page.get_by_role("button", name="Save").click()
     expect(page.locator("body")).to_contain_text("no longer valid")
-    eventually(lambda: ask(hub, old, "echo", {"message": "x"}).status_code == 401, within=3.0)
-    assert ask(hub, new, "echo", {"message": "x"}).status_code == 200
+    eventually(lambda: call_tool(hub, old, "echo", {"message": "x"}).status_code == 401, within=3.0)
+    assert call_tool(hub, new, "echo", {"message": "x"}).status_code == 200
 
 
 def test_a_call_is_found_by_what_was_sent_and_replayed(hub: str, page: Page) -> None:
     key = issue(page, "searched")
-    ask(hub, key, "count", {"n": 4})
-    ask(hub, key, "echo", {"message": "a needle"})
+    call_tool(hub, key, "count", {"n": 4})
+    call_tool(hub, key, "echo", {"message": "a needle"})
     page.goto("/admin/tools_app/call/")
     page.fill("input[name=text]", "a needle")
     page.get_by_role("button", name="Search").click()
@@ -65,7 +65,7 @@ def test_a_call_is_found_by_what_was_sent_and_replayed(hub: str, page: Page) -> 
 def test_what_a_search_finds_is_downloaded(hub: str, page: Page, tmp_path: Path) -> None:
     key = issue(page, "exported")
     for number in range(3):
-        ask(hub, key, "echo", {"message": f"={number}"})
+        call_tool(hub, key, "echo", {"message": f"={number}"})
     page.goto("/admin/tools_app/call/?tool=echo")
     page.locator("summary", has_text="Export").click()
     page.check("input[name=format][value=csv]")
@@ -100,7 +100,7 @@ def invited(browser: Browser, hub: str, page: Page, name: str, role: str) -> Pag
 
 
 def test_an_auditor_reads_everything_and_changes_nothing(browser: Browser, hub: str, page: Page) -> None:
-    ask(hub, issue(page, "seen"), "echo", {"message": "seen by auditors"})
+    call_tool(hub, issue(page, "seen"), "echo", {"message": "seen by auditors"})
     auditor = invited(browser, hub, page, "ada", "auditor")
     auditor.goto("/admin/tools_app/call/?text=seen+by+auditors")
     auditor.locator(CALLS).first.click()
@@ -117,7 +117,7 @@ def test_an_auditor_reads_everything_and_changes_nothing(browser: Browser, hub: 
 
 
 def test_an_operator_sees_that_there_was_a_call_and_nothing_of_it(browser: Browser, hub: str, page: Page) -> None:
-    ask(hub, issue(page, "metered"), "echo", {"message": "not for operators"})
+    call_tool(hub, issue(page, "metered"), "echo", {"message": "not for operators"})
     operator = invited(browser, hub, page, "oscar", "operator")
     operator.goto("/admin/tools_app/call/?tool=echo")
     operator.locator(CALLS).first.click()
@@ -127,7 +127,7 @@ def test_an_operator_sees_that_there_was_a_call_and_nothing_of_it(browser: Brows
 
 def test_a_stranger_gets_nothing(browser: Browser, hub: str, page: Page) -> None:
     key = issue(page, "private")
-    ask(hub, key, "echo", {"message": "private"})
+    call_tool(hub, key, "echo", {"message": "private"})
     page.goto("/admin/tools_app/call/?tool=echo")
     href = page.locator(CALLS).first.get_attribute("href")
     page.goto("/admin/tools_app/tenant/add/")
@@ -150,4 +150,4 @@ def test_a_stranger_gets_nothing(browser: Browser, hub: str, page: Page) -> None
     eve.goto(f"/admin/tools_app/call/{href}" if href and not href.startswith("/") else href or "")
     expect(eve.locator("input[name=password]")).to_have_count(1)
     assert "private" not in eve.content()
-    assert ask(hub, key, "echo", {"message": "x"}, slug="elsewhere").status_code == 404
+    assert call_tool(hub, key, "echo", {"message": "x"}, slug="elsewhere").status_code == 404

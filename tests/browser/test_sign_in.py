@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.client import ask
+from tests.browser.client import call_tool
 from tests.browser.test_accessibility import held_against_the_rules
 from tests.oauth.person import Application
 
@@ -54,7 +54,7 @@ def test_a_person_allows_some_tools_and_ends_it_again(page: Page, hub: str, appl
     expect(page.get_by_text("You can close this window.")).to_be_visible()
 
     issued = application.exchange(application.came[0]).json()
-    assert "hello world" in ask(hub, issued["access_token"], "echo", {"message": "world"}).text
+    assert "hello world" in call_tool(hub, issued["access_token"], "echo", {"message": "world"}).text
 
     page.goto("/connections")
     held_against_the_rules(page)

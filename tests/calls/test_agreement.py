@@ -256,7 +256,7 @@ def test_a_database_that_goes_away_after_the_record_does_not_unsay_it(
 ) -> None:
     @tool
     async def asks() -> str:
-        run.running_here()[0].asked = True
+        run.running_here()[0].has_asked = True
         return "done"
 
     def fail(_call_id: object) -> None:

@@ -60,9 +60,9 @@ def fake_request(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRequest]:
 
 @pytest.fixture
 def broker_client(fake_request: FakeRequest) -> Iterator[Broker]:
-    made = Broker()
-    yield made
-    made.close()
+    client = Broker()
+    yield client
+    client.close()
 
 
 def test_one_that_hangs_is_not_waited_for_and_then_refuses_at_once(

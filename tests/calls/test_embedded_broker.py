@@ -61,10 +61,10 @@ def send(what: str, queue: Queue) -> None:
 
 @pytest.fixture
 def queue() -> Iterator[Queue]:
-    made = Queue("test-queue", Exchange("test"), routing_key="test-queue")
-    yield made
+    test_queue = Queue("test-queue", Exchange("test"), routing_key="test-queue")
+    yield test_queue
     with current_app.connection() as link:
-        made.bind(link.channel()).delete()
+        test_queue.bind(link.channel()).delete()
 
 
 def test_the_hub_uses_it() -> None:

@@ -91,12 +91,12 @@ def test_a_reason_that_an_earlier_version_noted_is_the_cause_of_a_cancelled_call
 
 def test_a_task_that_no_client_was_told_of_ends_with_its_process_and_another_one_waits_on(tenant: Tenant) -> None:
     known_to_client = running(tenant, status=CallStatus.QUEUED, background=True, owner=new_id(), task_seconds=60.0)
-    untold = running(tenant, status=CallStatus.QUEUED, background=True, owner=new_id(), task_seconds=60.0)
-    RunningCall.objects.filter(pk=untold.pk).update(changed_at=untold.started_at)
+    unknown_to_client = running(tenant, status=CallStatus.QUEUED, background=True, owner=new_id(), task_seconds=60.0)
+    RunningCall.objects.filter(pk=unknown_to_client.pk).update(changed_at=unknown_to_client.started_at)
     sweeper = Sweeper()
     sweeper.sweep()
     sweeper.sweep()
-    assert list(Call.objects.values_list("pk", "outcome")) == [(untold.pk, Outcome.NOT_STARTED)]
+    assert list(Call.objects.values_list("pk", "outcome")) == [(unknown_to_client.pk, Outcome.NOT_STARTED)]
     assert list(RunningCall.objects.values_list("pk", flat=True)) == [known_to_client.pk]
 
 

@@ -58,7 +58,7 @@ def test_rows_in_memory_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPat
         loaded.extend(keys)
         return dict.fromkeys(keys, "x" * 1000)
 
-    async def ask() -> None:
+    async def fill() -> None:
         rows = RefreshAheadCache(load, len)
         for number in range(30):
             await rows.get(str(number))
@@ -67,4 +67,4 @@ def test_rows_in_memory_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPat
         await rows.get("29")
         assert len(loaded) == before
 
-    asyncio.run(ask())
+    asyncio.run(fill())

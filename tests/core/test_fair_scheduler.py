@@ -130,10 +130,10 @@ async def flooded(*, waits: bool) -> None:
 async def test_a_tenant_that_was_not_seen_for_a_while_takes_no_share() -> None:
     gate = FairScheduler(alone=6, together=4)
     gate.release(entered(gate, B, 1)[0])
-    kept = entered(gate, A, 10)
-    assert len(kept) == 2
-    kept.append(await gate.acquire(A))
-    assert len([*kept, *entered(gate, A, 10)]) == 6
+    held_slots = entered(gate, A, 10)
+    assert len(held_slots) == 2
+    held_slots.append(await gate.acquire(A))
+    assert len([*held_slots, *entered(gate, A, 10)]) == 6
 
 
 @running
@@ -350,10 +350,10 @@ async def test_other_threads_get_a_moment_before_each_that_others_could_have_to_
     gate.release(entered(gate, B, 1)[0])
     await asyncio.gather(*(gate.run(A, clock.work, 0.001) for _ in range(10)))
     assert gave_way == 0, "the other one has nothing that is worked on"
-    kept = entered(gate, B, 1)
+    held_slots = entered(gate, B, 1)
     await asyncio.gather(*(gate.run(A, clock.work, 0.001) for _ in range(10)))
     assert gave_way >= 8
-    gate.release(kept[0])
+    gate.release(held_slots[0])
 
 
 @running
@@ -537,13 +537,13 @@ async def test_a_long_request_of_a_stranger_does_not_silence_strangers_for_long(
     gate = FairScheduler(alone=8, together=4, clock=clock)
     await gate.run(A, clock.work, 0.001)
     await gate.run_background(STRANGERS, "x", clock.work(600.0))
-    kept = entered(gate, A, 1)
+    held_slots = entered(gate, A, 1)
     clock.now += 1.0
     next_one = asyncio.create_task(gate.run_background(STRANGERS, "x", clock.work(0.001)))
     await until(lambda: gate._retrying)
     clock.now += fair_scheduler.MAX_PAUSE_SECONDS
     await next_one
-    gate.release(kept[0])
+    gate.release(held_slots[0])
 
 
 @running

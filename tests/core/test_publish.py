@@ -36,17 +36,17 @@ class Layer:
 
 @pytest.fixture
 def layer(monkeypatch: pytest.MonkeyPatch) -> Layer:
-    made = Layer()
-    monkeypatch.setattr(publish, "get_channel_layer", lambda: made)
-    return made
+    fake = Layer()
+    monkeypatch.setattr(publish, "get_channel_layer", lambda: fake)
+    return fake
 
 
 @pytest.fixture
 def publisher(layer: Layer) -> Iterator[Publisher]:
-    made = Publisher()
-    yield made
+    started = Publisher()
+    yield started
     layer.opened.set()
-    made.close()
+    started.close()
 
 
 def test_what_is_rung_while_the_layer_hangs_goes_out_together(

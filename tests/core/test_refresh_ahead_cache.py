@@ -209,9 +209,9 @@ def test_no_more_rows_are_kept_than_the_bound_and_the_newest_stay(
         cache = RefreshAheadCache(store.load)
         for key in ("one", "two", "three", "three", "two"):
             await cache.get(key)
-        kept = store.reads
+        reads_before = store.reads
         await cache.get("one")
-        return kept
+        return reads_before
 
     assert asyncio.run(scenario()) == 3
     assert store.reads == 4

@@ -50,11 +50,11 @@ def test_threads_that_ask_at_once_share_one() -> None:
 
     shared = Service(create)
 
-    def ask() -> None:
+    def get_part() -> None:
         begin.wait()
         shared()
 
-    threads = [threading.Thread(target=ask) for _ in range(8)]
+    threads = [threading.Thread(target=get_part) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -22,7 +22,7 @@ INSERT = "INSERT INTO entry VALUES (%s)"
 def connect(tmp_path: Path, django_db_blocker: Any) -> Iterator[Callable[..., DatabaseWrapper]]:
     """Connections to one database, as settings.py makes them."""
     path = tmp_path / "queue.sqlite3"
-    made: list[DatabaseWrapper] = []
+    opened: list[DatabaseWrapper] = []
 
     def make(timeout: float = WAIT_SECONDS) -> DatabaseWrapper:
         options = {"timeout": timeout, "transaction_mode": "IMMEDIATE"}
@@ -39,7 +39,7 @@ def connect(tmp_path: Path, django_db_blocker: Any) -> Iterator[Callable[..., Da
         }
         connection = load_backend("tools_app.core.sqlite").DatabaseWrapper(settings, "default")
         connection.inc_thread_sharing()
-        made.append(connection)
+        opened.append(connection)
         return connection
 
     with django_db_blocker.unblock():
@@ -47,7 +47,7 @@ def connect(tmp_path: Path, django_db_blocker: Any) -> Iterator[Callable[..., Da
             cursor.execute("PRAGMA journal_mode=WAL")
             cursor.execute("CREATE TABLE entry (name text)")
         yield make
-        for connection in made:
+        for connection in opened:
             connection.close()
 
 
@@ -93,8 +93,8 @@ def test_threads_write_in_the_order_in_which_they_asked(connect: Callable[..., D
     with transaction_of(first):
         connections = [connect() for _ in names]
         threads = [
-            in_thread(lambda own=own, name=name: write(own, name), number, first)  # type: ignore[misc]
-            for number, (own, name) in enumerate(zip(connections, names, strict=True), 1)
+            in_thread(lambda connection=connection, name=name: write(connection, name), number, first)  # type: ignore[misc]
+            for number, (connection, name) in enumerate(zip(connections, names, strict=True), 1)
         ]
         write(first, "first")
     for thread in threads:
@@ -157,14 +157,14 @@ def test_who_waits_too_long_is_told_what_sqlite_says(connect: Callable[..., Data
 
 
 def test_another_process_that_writes_is_waited_for_too(connect: Callable[..., DatabaseWrapper]) -> None:
-    own = connect(timeout=0.05)
-    with closing(sqlite3.connect(own.settings_dict["NAME"], isolation_level=None)) as other:
+    connection = connect(timeout=0.05)
+    with closing(sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(OperationalError, match="database is locked"), transaction_of(own):
+        with pytest.raises(OperationalError, match="database is locked"), transaction_of(connection):
             raise AssertionError("the other one holds the lock")
         other.execute("ROLLBACK")
-    write(own, "own")
-    assert written(own) == ["own"]
+    write(connection, "own")
+    assert written(connection) == ["own"]
 
 
 def test_reading_waits_for_nobody(connect: Callable[..., DatabaseWrapper]) -> None:

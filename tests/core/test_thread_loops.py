@@ -13,9 +13,9 @@ about: ContextVar[str] = ContextVar("about", default="nobody")
 
 @pytest.fixture
 def loops() -> Iterator[ThreadLoops]:
-    made = ThreadLoops()
-    yield made
-    made.close()
+    loops_of_threads = ThreadLoops()
+    yield loops_of_threads
+    loops_of_threads.close()
 
 
 async def running_loop() -> asyncio.AbstractEventLoop:

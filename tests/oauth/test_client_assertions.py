@@ -209,7 +209,7 @@ def registered(application: Application, **fields: Any) -> dict[str, Any]:
     return registration
 
 
-def own(application: Application, key: Any = RSA, **changes: Any) -> dict[str, str]:
+def own_assertion(application: Application, key: Any = RSA, **changes: Any) -> dict[str, str]:
     return assertion(application, key, **{"iss": application.client_id, "sub": application.client_id, **changes})
 
 
@@ -230,12 +230,12 @@ def test_a_client_registers_its_keys_and_signs(ann: Person, application: Applica
     location = ann.connect(application.url(), ["echo"])
     # Neither its client ID alone nor somebody else's key is enough.
     assert application.exchange(location).json()["error"] == "invalid_client"
-    assert application.exchange(location, **own(application, OTHER)).json()["error"] == "invalid_client"
-    issued = application.exchange(location, **own(application))
+    assert application.exchange(location, **own_assertion(application, OTHER)).json()["error"] == "invalid_client"
+    issued = application.exchange(location, **own_assertion(application))
     assert issued.status_code == 200, issued.text
     token = issued.json()["refresh_token"]
     assert application.refresh(token).json()["error"] == "invalid_client"
-    assert application.refresh(token, **own(application)).status_code == 200
+    assert application.refresh(token, **own_assertion(application)).status_code == 200
 
 
 def test_a_client_registers_the_url_of_its_keys(
@@ -247,7 +247,7 @@ def test_a_client_registers_the_url_of_its_keys(
     published.append({"keys": [{"kty": "AKP", "alg": "ML-DSA-44", "pub": "x"}, {"kty": "EC", "crv": "P-9"}, 7]})
     published[0]["keys"] += public(RSA)["keys"]  # type: ignore[index] # not None
     location = ann.connect(application.url(), ["echo"])
-    assert application.exchange(location, **own(application)).status_code == 200
+    assert application.exchange(location, **own_assertion(application)).status_code == 200
 
 
 def test_registrations_of_one_application_share_what_was_read(
@@ -258,14 +258,14 @@ def test_registrations_of_one_application_share_what_was_read(
     for _ in range(2):
         registered(application, jwks_uri="https://app.example/jwks")
         location = ann.connect(application.url(), ["echo"])
-        assert application.exchange(location, **own(application)).status_code == 200
+        assert application.exchange(location, **own_assertion(application)).status_code == 200
     assert published == []
 
 
 @pytest.mark.parametrize("url", ["https://127.0.0.1/jwks", "https://169.254.169.254/jwks", "https://localhost/jwks"])
 def test_keys_are_read_from_public_addresses_only(ann: Person, application: Application, url: str) -> None:
     registered(application, jwks_uri=url)
-    response = application.exchange(ann.connect(application.url(), ["echo"]), **own(application))
+    response = application.exchange(ann.connect(application.url(), ["echo"]), **own_assertion(application))
     assert (response.status_code, response.json()["error"]) == (400, "invalid_client")
     description = response.json()["error_description"]
     assert "private or reserved" in description

@@ -29,7 +29,7 @@ class KeptConnection:
         self.connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=WAIT_SECONDS)
         self.connection.connect()
 
-    def ask(self, name: str, arguments: dict[str, Any], accept: str = "application/json") -> None:
+    def send_call(self, name: str, arguments: dict[str, Any], accept: str = "application/json") -> None:
         meta = {META + "protocolVersion": "2026-07-28", META + "clientCapabilities": {}, "progressToken": 1}
         params = call_params(name, arguments, meta)
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
@@ -100,32 +100,32 @@ def stopped(server: str, migrated: Path, tmp_path_factory: pytest.TempPathFactor
 
 def stop_while_in_use(hub: Up, data: Path, stack: contextlib.ExitStack) -> Stopped:
     def connect() -> KeptConnection:
-        kept = KeptConnection(hub.url)
-        stack.callback(kept.connection.close)
-        return kept
+        connection = KeptConnection(hub.url)
+        stack.callback(connection.connection.close)
+        return connection
 
     standing, never_used, used, unused = (connect() for _ in range(4))
     running, streaming, half, without_end = (connect() for _ in range(4))
     pages = [connect() for _ in range(4)]
-    for kept in (standing, used):
-        kept.ask("echo", {"message": "x"})
-        assert kept.called() == (200, None)
+    for connection in (standing, used):
+        connection.send_call("echo", {"message": "x"})
+        assert connection.called() == (200, None)
     half.connection.sock.sendall(b"POST /mcp HTTP/1.1\r\n")
     without_end.connection.sock.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n")
     client = RawClient(hub.url, CHOSEN_KEY)
     with client.http, client.handshake().listening() as listening:
         # The calls start last: what comes before the signal must not outlast them.
-        streaming.ask("count", {"n": CALL_STEPS}, "text/event-stream")
+        streaming.send_call("count", {"n": CALL_STEPS}, "text/event-stream")
         streamed = streaming.answer()
-        running.ask("count", {"n": CALL_STEPS})
+        running.send_call("count", {"n": CALL_STEPS})
         while len(rows(data, "SELECT 1 FROM tools_app_runningcall")) < 2:
             assert hub.is_running()
         for page in pages:
             page.connection.request("GET", "/admin/login/")
         hub.send(signal.SIGTERM)
         wait_until_refused(hub.url)
-        for kept in (standing, never_used):
-            kept.ask("echo", {"message": "x"})
+        for connection in (standing, never_used):
+            connection.send_call("echo", {"message": "x"})
         asked_again, asked_first = standing.called(), never_used.called()
         changes = listening.read_to_end()  # from here on it takes no new calls
     half.connection.sock.sendall(b"Host: localhost\r\nContent-Length: 0\r\n\r\n")

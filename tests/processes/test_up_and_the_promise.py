@@ -17,14 +17,14 @@ Connect = Callable[..., RawClient]
 @pytest.fixture
 def client_of() -> Iterator[Connect]:
     """A client of a hub, closed with the test."""
-    made: list[RawClient] = []
+    clients: list[RawClient] = []
 
     def make(hub: Any) -> RawClient:
-        made.append(RawClient(hub.url, CHOSEN_KEY))
-        return made[-1]
+        clients.append(RawClient(hub.url, CHOSEN_KEY))
+        return clients[-1]
 
     yield make
-    for client in made:
+    for client in clients:
         client.http.close()
 
 
@@ -52,9 +52,9 @@ def test_a_hub_that_is_killed_loses_no_answer_and_tells_which_call_was_lost(
         stream.next()
         hub.kill()
 
-    kept = recorded(tmp_path / "data", "echo")
-    assert [arguments for _, arguments, _ in kept] == [f'{{"message":"{turn}"}}' for turn in range(30)]
-    assert {outcome for outcome, _, _ in kept} == {"ok"}
+    calls = recorded(tmp_path / "data", "echo")
+    assert [arguments for _, arguments, _ in calls] == [f'{{"message":"{turn}"}}' for turn in range(30)]
+    assert {outcome for outcome, _, _ in calls} == {"ok"}
     again = up(MCPHUB_PROCESS_TIMEOUT="1")
     stream = client_of(again).peer("2026-07-28").call("count", {"n": 20})
     assert text_of(stream) == "20"

@@ -228,7 +228,7 @@ def test_no_sentence_names_a_password() -> None:
 
 
 def error_output(capsys: pytest.CaptureFixture[str], error: BaseException) -> str:
-    startup.tell(type(error), error, error.__traceback__)
+    startup.report_error(type(error), error, error.__traceback__)
     return capsys.readouterr().err
 
 

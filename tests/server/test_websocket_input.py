@@ -22,14 +22,14 @@ class Connection:
         self.calls: list[str] = []
         self.resumed = asyncio.Event()
         self.parsed = 0
-        self.kept = 0
+        self.unparsed_bytes = 0
         self.input = WebSocketInput(self, self.parse, MAX_MESSAGE_BYTES)
 
     def parse(self, piece: bytes) -> None:
         self.parsed += len(piece)
 
     def message_bytes(self) -> int:
-        return self.kept
+        return self.unparsed_bytes
 
     def fail(self, code: int, reason: str) -> None:
         self.calls.append(f"fail {code}")
@@ -73,7 +73,7 @@ def test_a_connection_is_not_read_while_much_is_unparsed() -> None:
 def test_a_connection_is_read_again_once_there_is_memory_for_its_large_message() -> None:
     async def scenario() -> None:
         connection = Connection()
-        connection.kept = LARGE_BYTES + 1
+        connection.unparsed_bytes = LARGE_BYTES + 1
         connection.input.receive(b"x")
         assert connection.calls == ["pause"]
         await connection.resumed.wait()
@@ -95,7 +95,7 @@ def test_a_large_message_behind_messages_that_are_not_received_holds_no_memory(m
 
         def parse(self, piece: bytes) -> None:
             super().parse(piece)
-            self.kept = MAX_MESSAGE_BYTES
+            self.unparsed_bytes = MAX_MESSAGE_BYTES
             self.input.pause()
 
     async def scenario() -> None:
@@ -120,7 +120,7 @@ def test_what_follows_the_reason_of_a_close_is_read_and_dropped(monkeypatch: pyt
     async def scenario() -> None:
         connection = Connection()
         assert request_memory._bodies.try_hold(None, 100)
-        connection.kept = LARGE_BYTES + 1
+        connection.unparsed_bytes = LARGE_BYTES + 1
         connection.input.receive(b"x")
         await connection.resumed.wait()
         assert connection.calls == ["pause", "resume", "fail 4429"]

@@ -36,10 +36,10 @@ UNLIMITED = "calls_per_minute=None, calls_per_day=None, calls_in_flight=None, op
 
 @pytest.fixture
 def store(stores: Stores) -> Iterator[RedisStore]:
-    own: RedisStore = stores(RedisStore(REDIS_URL, f"test-{uuid.uuid4().hex}"))
-    yield own
+    redis_store: RedisStore = stores(RedisStore(REDIS_URL, f"test-{uuid.uuid4().hex}"))
+    yield redis_store
     # Otherwise this process has counted locally.
-    assert not own.circuit.is_open
+    assert not redis_store.circuit.is_open
 
 
 @pytest.fixture
@@ -208,14 +208,14 @@ def test_who_gives_up_waiting_keeps_no_answer_from_the_others(store: RedisStore,
 @pytest.fixture
 def away(stores: Stores) -> Iterator[RedisStore]:
     """A store whose Redis is down."""
-    own: RedisStore = stores(RedisStore("redis://127.0.0.1:1/0", "away"))
-    yield own
-    own.circuit.close()
+    redis_store: RedisStore = stores(RedisStore("redis://127.0.0.1:1/0", "away"))
+    yield redis_store
+    redis_store.circuit.close()
 
 
 def test_while_redis_is_away_a_place_is_renewed_and_let_go_where_it_is_held(away: RedisStore, stores: Stores) -> None:
     clock = Clock()
-    away._own = MemoryStore(clock)
+    away._local = MemoryStore(clock)
     wide, one = places("wide", 9), places("one", 1)
 
     async def leave() -> None:
@@ -265,10 +265,10 @@ def test_whoever_finds_redis_away_spares_the_others_the_wait(
 def test_while_redis_is_known_to_be_away_no_thread_asks_it(away: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
     away.release(["one"], "a")
     assert away.circuit.is_open
-    asked: list[threading.Thread] = []
+    threads: list[threading.Thread] = []
 
     def script(**_options: Any) -> None:
-        asked.append(threading.current_thread())
+        threads.append(threading.current_thread())
         raise redis.ConnectionError("away")
 
     monkeypatch.setattr(away, "_script", script)
@@ -276,7 +276,7 @@ def test_while_redis_is_known_to_be_away_no_thread_asks_it(away: RedisStore, mon
     away.acquire_here([places("one", 1)], "a", LEASE)
     away.renew("one", ["a"], LEASE, again=True)
     away.release(["one"], "a")
-    assert threading.current_thread() not in asked
+    assert threading.current_thread() not in threads
 
 
 def test_redis_is_asked_whether_it_is_back(

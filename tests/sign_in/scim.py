@@ -21,7 +21,7 @@ class ScimClient:
         self.issuer, self.client = issuer, Client()
         self.token = directory.issue(issuer) if token is None else token
 
-    def ask(self, method: str, path: str, body: Any = None, **query: str) -> HttpResponse:
+    def send(self, method: str, path: str, body: Any = None, **query: str) -> HttpResponse:
         content = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
         return self.client.generic(  # type: ignore[return-value]
             method,
@@ -34,7 +34,7 @@ class ScimClient:
 
     def request(self, method: str, path: str, body: Any = None, status: int = 200, **query: str) -> Any:
         """The body of a response, after checking its status."""
-        response = self.ask(method, path, body, **query)
+        response = self.send(method, path, body, **query)
         assert response.status_code == status, response.content
         return orjson.loads(response.content) if response.content else None
 

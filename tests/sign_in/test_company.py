@@ -53,8 +53,8 @@ def test_a_person_signs_in_with_the_companys_account_and_gets_the_role_of_the_fi
     assert (person.username, person.email, role_of("ann@acme")) == ("ann@acme", "ann@acme.example", Role.ADMIN)
     assert not person.has_usable_password()
     assert client.get("/admin/tools_app/tool/").status_code == 200
-    made = Change.objects.filter(kind="membership").get()
-    assert (made.person_name, made.via, made.tenant) == ("Acme Login", "sign_in", issuer.tenant)
+    change = Change.objects.filter(kind="membership").get()
+    assert (change.person_name, change.via, change.tenant) == ("Acme Login", "sign_in", issuer.tenant)
     step = SignInEvent.objects.get(step=SignInStep.SIGNED_IN)
     assert (step.person_name, step.client_name, step.tenant) == ("ann@acme", "Acme Login", issuer.tenant)
     assert step.reason == "By rule 1 of Acme Login: admin."

@@ -84,8 +84,8 @@ def test_who_is_provisioned_and_in_a_group_that_a_rule_names_has_its_role_before
     scim.group("mcp-admins", ann)
     person = User.objects.get(username="ann@acme")
     assert (role_of("ann@acme"), person.first_name, person.has_usable_password()) == (Role.ADMIN, "Ann", False)
-    made = Change.objects.get(kind="membership")
-    assert (made.person_name, made.via, made.tenant) == ("Acme Login", "directory", scim.issuer.tenant)
+    change = Change.objects.get(kind="membership")
+    assert (change.person_name, change.via, change.tenant) == ("Acme Login", "directory", scim.issuer.tenant)
     assert Change.objects.filter(kind="directorygroup", after__contains="ann@acme.example").exists()
 
 
@@ -130,12 +130,12 @@ def test_who_leaves_the_directory_or_its_groups_loses_role_admin_session_and_con
         case "replaced":
             scim.request("PUT", user_path(ann), {"schemas": [USER], "userName": "ann", "active": False})
         case "deleted":
-            assert scim.ask("DELETE", user_path(ann)).status_code == 204
-            assert scim.ask("GET", user_path(ann)).status_code == 404
+            assert scim.send("DELETE", user_path(ann)).status_code == 204
+            assert scim.send("GET", user_path(ann)).status_code == 404
         case "left the group":
             scim.patch(group, {"op": "remove", "path": f'members[value eq "{ann["id"]}"]'})
         case "group deleted":
-            assert scim.ask("DELETE", group).status_code == 204
+            assert scim.send("DELETE", group).status_code == 204
         case "renamed":
             scim.patch(group, {"op": "replace", "value": {"id": ann["group"]["id"], "displayName": "others"}})
     assert role_of("ann@acme") is None
@@ -312,7 +312,7 @@ def test_a_connected_directory_vouches_for_its_people_until_its_token_is_withdra
     assert not people.is_overdue(identity, later)
     Directory.objects.update(last_used_at=timezone.now() - timedelta(days=31))
     assert people.is_overdue(identity, later)
-    assert scim.ask("GET", "Users").status_code == 200
+    assert scim.send("GET", "Users").status_code == 200
     assert not people.is_overdue(identity, later)
     directory.withdraw(scim.issuer)
     assert people.is_overdue(identity, later)
@@ -353,7 +353,7 @@ def test_a_token_reaches_no_account_that_is_not_of_its_issuer(scim: ScimClient, 
         "root": None,
     }
     for row in admins:
-        scim.ask("DELETE", user_path(row))
+        scim.send("DELETE", user_path(row))
     assert User.objects.filter(pk__in=[root.pk, local.pk], is_active=True).count() == 2
     assert role_of("ann@acme") == Role.OPERATOR
 
@@ -362,11 +362,11 @@ def test_a_token_reaches_nothing_of_another_issuer_or_tenant(scim: ScimClient, a
     globex = Tenant.objects.create(slug="globex", name="Globex")
     other = Issuer.objects.create(tenant=globex, name="G", issuer="https://g.example", client_id="x", rules=[])
     theirs = ScimClient(other)
-    assert ScimClient(other, scim.token).ask("GET", "Users").status_code == 401
+    assert ScimClient(other, scim.token).send("GET", "Users").status_code == 401
     for method in ("GET", "PUT", "PATCH", "DELETE"):
         body = {"userName": "x", "Operations": [{"op": "add", "path": "userName", "value": "x"}]}
         schema = PATCH if method == "PATCH" else USER
-        assert theirs.ask(method, user_path(ann), {"schemas": [schema], **body}).status_code == 404
+        assert theirs.send(method, user_path(ann), {"schemas": [schema], **body}).status_code == 404
     refused = theirs.request(
         "POST",
         "Groups",
@@ -394,7 +394,7 @@ def test_an_account_with_access_that_its_company_does_not_decide_about_gets_no_m
     scim.patch(f"Groups/{group['id']}", {"op": "replace", "path": "members", "value": [{"value": row["id"]}]})
     person.refresh_from_db()
     assert (person.first_name, Membership.objects.exists()) == ("Ann", False)
-    scim.ask("DELETE", user_path(row))
+    scim.send("DELETE", user_path(row))
     assert User.objects.filter(pk=person.pk).exists()
 
 
@@ -405,22 +405,22 @@ def test_without_the_token_nothing_is_answered_and_guessing_is_slow(
     old = scim.token
     scim.token = directory.issue(scim.issuer)
     for token in ("", "x", old, scim.token + "x" * 300):
-        response = ScimClient(scim.issuer, token).ask("GET", "Users")
+        response = ScimClient(scim.issuer, token).send("GET", "Users")
         assert (response.status_code, response["WWW-Authenticate"]) == (401, 'Bearer realm="SCIM"')
-    assert scim.ask("GET", "Users").status_code == 200
+    assert scim.send("GET", "Users").status_code == 200
     Tenant.objects.update(is_active=False)
-    assert scim.ask("GET", "Users").status_code == 401
+    assert scim.send("GET", "Users").status_code == 401
     monkeypatch.setattr(directory, "MAX_FAILURES", 1)
-    assert ScimClient(scim.issuer, "x").ask("GET", "Users").status_code == 429
+    assert ScimClient(scim.issuer, "x").send("GET", "Users").status_code == 429
     # Unknown tokens are rejected before the look-up, and do not slow down clients with an accepted token.
     Tenant.objects.update(is_active=True)
     monkeypatch.setattr(directory, "MAX_FAILURES", 1000)
-    assert scim.ask("GET", "Users").status_code == 200
+    assert scim.send("GET", "Users").status_code == 200
     monkeypatch.setattr(directory, "MAX_FAILURES", 1)
     with CaptureQueriesContext(connection) as queries:
-        assert ScimClient(scim.issuer, directory.START + "x").ask("GET", "Users").status_code == 429
+        assert ScimClient(scim.issuer, directory.START + "x").send("GET", "Users").status_code == 429
     assert len(queries) == 0
-    assert scim.ask("GET", "Users").status_code == 200
+    assert scim.send("GET", "Users").status_code == 200
 
 
 def test_a_directory_sends_one_change_at_a_time_and_so_many_requests_a_second(
@@ -428,14 +428,14 @@ def test_a_directory_sends_one_change_at_a_time_and_so_many_requests_a_second(
 ) -> None:
     place = ConcurrencyLimit("directory", "changes", 1, f"scim:changes:{scim.issuer.pk}")
     limits.acquire_here([place], "other", 60)
-    refused = scim.ask("POST", "Users", {"schemas": [USER], "userName": "ann"})
+    refused = scim.send("POST", "Users", {"schemas": [USER], "userName": "ann"})
     assert (refused.status_code, refused["Retry-After"]) == (429, "1")
-    assert scim.ask("GET", "Users").status_code == 200
+    assert scim.send("GET", "Users").status_code == 200
     limits.release_of([place.key], "other")
     scim.user("ann")
     scim.user("ben")
     monkeypatch.setattr(bounds, "MAX_REQUESTS", 1)
-    refused = scim.ask("GET", "Users")
+    refused = scim.send("GET", "Users")
     assert (refused.status_code, refused["Retry-After"]) == (429, "1")
 
 
@@ -665,7 +665,7 @@ def test_an_admin_connects_the_directory_sees_its_token_once_and_disconnects_it(
     withdraw = reverse("admin:tools_app_issuer_withdraw_directory", args=[issuer.pk])
     assert client.get(withdraw).status_code == 200
     assert client.post(withdraw).status_code == 302
-    assert scim.ask("GET", "Users").status_code == 401
+    assert scim.send("GET", "Users").status_code == 401
     changes = [change.after for change in Change.objects.filter(kind="issuer").order_by("position")]
     assert changes[-2:] == ['{"directory token":"changed"}', '{"directory token":"withdrawn"}']
 
@@ -677,7 +677,7 @@ def test_the_api_connects_a_directory_too(issuer: Issuer, acme: Tenant, client: 
     path = f"/api/v1/issuers/{issuer.pk}/"
     connected = client.post(f"{path}directory/").json()
     assert connected["url"] == f"http://testserver/scim/v2/{issuer.pk}"
-    assert ScimClient(issuer, connected["token"]).ask("GET", "Users").status_code == 200
+    assert ScimClient(issuer, connected["token"]).send("GET", "Users").status_code == 200
     state = client.get(path).json()["directory"]
     assert (state["connected"], state["users"], state["token_prefix"]) == (True, 0, connected["token"][:17])
     assert client.delete(f"{path}directory/").status_code == 204

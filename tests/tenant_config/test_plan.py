@@ -322,13 +322,13 @@ def test_an_export_that_is_read_in_again_is_exported_as_it_was(
     Tenant.objects.filter(pk__in=[tenant.pk, other_tenant.pk]).update(catalog_version=1)
     for model in (Tool, Resource, Prompt):
         model.objects.all().delete()
-    made = [
+    created = [
         Resource(tenant=tenant, uri="files://a.bin", **file),
         Tool(tenant=tenant, name="on", kind="http", input_schema={"type": "object"}, **tool),
         Prompt(tenant=tenant, name="p", kind="template", **{"messages": [{"role": "user", "text": "x"}], **prompt}),
     ]
     saved = (authoring.save_resource, authoring.save_tool, authoring.save_prompt)
-    for row, save in zip(made, saved, strict=True):
+    for row, save in zip(created, saved, strict=True):
         row.save() if written_before else save(row)
     first = export(Tenant.objects.get(pk=tenant.pk))
     for target in (tenant, other_tenant):

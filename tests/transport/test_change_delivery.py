@@ -46,7 +46,7 @@ class Changes:
             wake()
         return [Frame(b'"opened"')]
 
-    def tell(self, *messages: bytes) -> None:
+    def publish(self, *messages: bytes) -> None:
         self.ready += messages
         self.wake()
 
@@ -100,8 +100,8 @@ class Delivered:
         streams = SimpleNamespace(add=self.streams.add, remove=self.streams.discard)
         self.keep_alive = KeepAliveTimer(loop)
         web: Any = SimpleNamespace(loop=loop, keep_alive=self.keep_alive, streams=streams, draining=draining)
-        own: Any = (self.open_stream, self.changes)
-        delivery = ChangeDelivery(web, self.client.send, *own, self._farewell)
+        stream_parts: Any = (self.open_stream, self.changes)
+        delivery = ChangeDelivery(web, self.client.send, *stream_parts, self._farewell)
         scope = {"method": "GET", "path": "/mcp", "headers": []}
         self.task = asyncio.create_task(delivery.deliver(AsgiRequest(scope, self.client.receive)))
 
@@ -131,7 +131,7 @@ def test_a_stream_that_has_nothing_to_say_is_one_task() -> None:
     async def scenario() -> int:
         before = len(asyncio.all_tasks())
         async with delivered() as stream:
-            stream.changes.tell(b'"first"')
+            stream.changes.publish(b'"first"')
             await stream.client.has(b'"first"')
             # The writer ends in the next iteration of the loop.
             await asyncio.sleep(0)
@@ -144,7 +144,7 @@ def test_messages_are_written_as_they_come() -> None:
     async def scenario() -> bytes:
         async with delivered() as stream:
             for message in (b'"first"', b'"second"'):
-                stream.changes.tell(message)
+                stream.changes.publish(message)
                 await stream.client.has(message)
             return bytes(stream.client.written)
 
@@ -166,11 +166,11 @@ def test_a_slow_client_is_written_to_once_for_all_that_it_missed() -> None:
     async def scenario() -> int:
         async with delivered() as stream:
             stream.client.reads.clear()
-            stream.changes.tell(b'"slow"')
+            stream.changes.publish(b'"slow"')
             await stream.client.has(b'"slow"')
             before = stream.client.writes
             for number in range(100):
-                stream.changes.tell(b'"%d"' % number)
+                stream.changes.publish(b'"%d"' % number)
             stream.client.reads.set()
             await stream.client.has(b'"0"', b'"99"')
             return stream.client.writes - before
@@ -196,9 +196,9 @@ def test_a_stream_that_the_hub_ends_says_so_last(is_waiting: bool) -> None:
         await stream.client.has(b'"opened"')
         if is_waiting:
             stream.client.reads.clear()
-            stream.changes.tell(b'"slow"')
+            stream.changes.publish(b'"slow"')
             await stream.client.has(b'"slow"')
-            stream.changes.tell(b'"last"')
+            stream.changes.publish(b'"last"')
         stream.open_stream.end()
         stream.client.reads.set()
         await stream.over()
@@ -226,7 +226,7 @@ def test_a_client_that_leaves_ends_its_stream_even_while_it_is_written_to() -> N
         stream = Delivered()
         await stream.client.has(b'"opened"')
         stream.client.reads.clear()
-        stream.changes.tell(b'"slow"')
+        stream.changes.publish(b'"slow"')
         await stream.client.has(b'"slow"')
         stream.client.gone.set()
         await stream.over()
@@ -239,7 +239,7 @@ def test_a_stream_that_breaks_ends(caplog: pytest.LogCaptureFixture) -> None:
         stream = Delivered()
         await stream.client.has(b'"opened"')
         stream.changes.is_broken = True
-        stream.changes.tell(b'"lost"')
+        stream.changes.publish(b'"lost"')
         await stream.over()
         return stream.client
 

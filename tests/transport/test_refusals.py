@@ -206,14 +206,14 @@ def test_keys_that_are_missing_do_not_push_out_those_that_are_there(monkeypatch:
 def test_a_key_that_is_made_after_it_was_refused_works_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr(refresh_ahead_cache, "monotonic", lambda: clock[0])
-    made: dict[str, str] = {}
+    stored: dict[str, str] = {}
 
     async def scenario() -> None:
         rows: RefreshAheadCache[str, str] = RefreshAheadCache(
-            lambda keys: {key: made[key] for key in keys if key in made}, gather_seconds=0.001
+            lambda keys: {key: stored[key] for key in keys if key in stored}, gather_seconds=0.001
         )
         assert await rows.get("key") is None
-        made["key"] = "row"
+        stored["key"] = "row"
         clock[0] += 1.0
         assert await rows.get("key") == "row"
 

@@ -54,7 +54,7 @@ async def exchange_once(connection: HttpConnection, url: Url) -> bytes:
     return b"".join([chunk async for chunk in response.chunks()])
 
 
-async def ask(pool: ConnectionPool, url: Url) -> bytes:
+async def request(pool: ConnectionPool, url: Url) -> bytes:
     connection = await pool.acquire(url)
     try:
         return await exchange_once(connection, url)
@@ -88,7 +88,7 @@ def test_a_connection_that_may_be_closed_right_after_its_first_answer_is_not_tak
 
     async def work(server: Server) -> None:
         pool = pool_of()
-        assert [await ask(pool, server.url), await ask(pool, server.url)] == [b"ok", b"ok"]
+        assert [await request(pool, server.url), await request(pool, server.url)] == [b"ok", b"ok"]
         assert len(server.opened) == 2
         await pool.aclose()
 
@@ -100,7 +100,7 @@ def test_one_request_after_another_takes_the_same_connection(monkeypatch: pytest
 
     async def work(server: Server) -> None:
         pool = pool_of()
-        assert [await ask(pool, server.url), await ask(pool, server.url)] == [b"ok", b"ok"]
+        assert [await request(pool, server.url), await request(pool, server.url)] == [b"ok", b"ok"]
         assert len(server.opened) == 1
         await pool.aclose()
         await server.ended.acquire()
@@ -114,7 +114,7 @@ def test_a_connection_that_cannot_be_used_again_is_closed(end: str, monkeypatch:
 
     async def work(server: Server) -> None:
         pool = pool_of(seconds=-1.0 if end == "expired" else 60.0, idle=0 if end == "none is kept" else 2)
-        await ask(pool, server.url)
+        await request(pool, server.url)
         first = server.opened[0]
         if end == "gone":
             first.transport.abort()
@@ -124,9 +124,9 @@ def test_a_connection_that_cannot_be_used_again_is_closed(end: str, monkeypatch:
             first.write(OK)
         if end == "elsewhere":
             with pytest.raises(ConnectError):
-                await ask(pool, Url("http", "127.0.0.1", 1))
+                await request(pool, Url("http", "127.0.0.1", 1))
         else:
-            assert await ask(pool, server.url) == b"ok"
+            assert await request(pool, server.url) == b"ok"
             assert len(server.opened) == 2
         await pool.aclose()
         await server.ended.acquire()
@@ -139,13 +139,13 @@ def test_a_request_without_a_free_connection_in_time_is_an_error() -> None:
         pool = pool_of(size=1)
         connection = await pool.acquire(server.url)
         with pytest.raises(PoolTimeout):
-            await ask(pool, server.url)
+            await request(pool, server.url)
         # Its request was not sent; closing ends it.
         await pool.aclose()
         pool.release(server.url, connection)
         await server.ended.acquire()
         with pytest.raises(ConnectError, match="were closed"):
-            await ask(pool, server.url)
+            await request(pool, server.url)
 
     run(work)
 
@@ -165,7 +165,7 @@ def test_a_closed_pool_keeps_no_connection_that_was_being_opened() -> None:
 def test_a_retired_pool_closes_what_is_unused_at_once_and_the_rest_after_use() -> None:
     async def work(server: Server) -> None:
         pool = pool_of()
-        await asyncio.gather(ask(pool, server.url), ask(pool, server.url))
+        await asyncio.gather(request(pool, server.url), request(pool, server.url))
         connection = await pool.acquire(server.url)
         await pool.retire()
         await server.ended.acquire()

@@ -16,7 +16,7 @@ from tools_app.models import Upstream
 from tools_app.tool_api.results import ToolError
 from tools_app.upstreams.errors import ErrorResponse, UpstreamFailed
 from tools_app.upstreams.exchanges import exchange
-from tools_app.upstreams.parked_rows import Ticket
+from tools_app.upstreams.parked_rows import OUTCOME_DATA, Ticket
 from tools_app.upstreams.parking import Step
 from tools_app.upstreams.questions import InvalidQuestion, question_of
 from tools_app.upstreams.runs import UpstreamRequest
@@ -53,7 +53,7 @@ def test_an_invalid_request_to_the_client_is_rejected_with_the_reason(method: st
 )
 def test_a_parked_call_fails_as_it_did_in_the_process_that_held_it(kind: str, data: Any, error: type) -> None:
     with pytest.raises(error):
-        Step(Ticket(uuid4(), 1), {}, {"kind": kind, "said": data}).result()
+        Step(Ticket(uuid4(), 1), {}, {"kind": kind, OUTCOME_DATA: data}).result()
 
 
 def input_required(requests: Any, state: Any = None) -> dict[str, Any]:

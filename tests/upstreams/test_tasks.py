@@ -194,13 +194,13 @@ def test_the_task_of_a_call_that_ended_with_its_process_is_cancelled_once(
     server: TaskServer, loopback_tenant: Tenant, eventually: Callable[..., Any], settings: Any
 ) -> None:
     id = uuid4()
-    kept = KeptTask("t/1", "books", {**EXTENSION}, None, None)
+    task = KeptTask("t/1", "books", {**EXTENSION}, None, None)
     UpstreamTask.objects.create(
         call_id=id,
         tenant=loopback_tenant,
         upstream_id=Upstream.objects.get().pk,
         owner=uuid4(),
-        sealed=encryption.seal(msgspec.json.encode(kept), f"upstream-task:{id}"),
+        sealed=encryption.seal(msgspec.json.encode(task), f"upstream-task:{id}"),
     )
     settings.MCPHUB_PROCESS_TIMEOUT = -1.0
     sweeper = UpstreamTaskSweeper()
@@ -240,18 +240,32 @@ def test_a_call_goes_on_without_its_process_unless_another_one_already_waits_for
 def test_a_process_that_stops_leaves_the_tasks_that_clients_know_of_and_nothing_else(
     make_running_task: Callable[..., RunningCall],
 ) -> None:
-    own, other = process_id(), uuid4()
-    left = [make_running_task(own, own), make_running_task(own, own, status="waiting"), make_running_task(other, own)]
-    kept = [
-        make_running_task(own, own, cancel_requested=True),
-        make_running_task(own, own, task_seconds=None),
-        make_running_task(own, own, changed_at=timezone.now() - timedelta(hours=1)),
-        make_running_task(own, other),
+    this_process, other = process_id(), uuid4()
+    left = [
+        make_running_task(this_process, this_process),
+        make_running_task(this_process, this_process, status="waiting"),
+        make_running_task(other, this_process),
+    ]
+    unchanged = [
+        make_running_task(this_process, this_process, cancel_requested=True),
+        make_running_task(this_process, this_process, task_seconds=None),
+        make_running_task(this_process, this_process, changed_at=timezone.now() - timedelta(hours=1)),
+        make_running_task(this_process, other),
     ]
     assert task_rows.leave() == {call.pk for call in left}
-    owners = [[model.objects.get(pk=call.pk).owner for call in (*left, *kept)] for model in (RunningCall, UpstreamTask)]
-    assert owners[0] == [task_rows.UNOWNED, task_rows.UNOWNED, other, own, own, own, own]
-    assert owners[1] == [task_rows.UNOWNED] * 3 + [own, own, own, other]
+    owners = [
+        [model.objects.get(pk=call.pk).owner for call in (*left, *unchanged)] for model in (RunningCall, UpstreamTask)
+    ]
+    assert owners[0] == [
+        task_rows.UNOWNED,
+        task_rows.UNOWNED,
+        other,
+        this_process,
+        this_process,
+        this_process,
+        this_process,
+    ]
+    assert owners[1] == [task_rows.UNOWNED] * 3 + [this_process, this_process, this_process, other]
 
 
 def test_an_upstream_that_was_not_offered_tasks_and_makes_one_is_refused(

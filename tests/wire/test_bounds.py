@@ -1387,7 +1387,7 @@ def scim(ctx: ProbeContext) -> ScimClient:
 def requests_of_a_directory(ctx: ProbeContext) -> Answers:
     scim_client = scim(ctx)
     ctx.monkeypatch.setattr(scim_bounds, "MAX_REQUESTS", 1)
-    first, second = (scim_client.ask("GET", "Users").status_code for _ in range(2))
+    first, second = (scim_client.send("GET", "Users").status_code for _ in range(2))
     return httpx.Response(first), httpx.Response(second)
 
 
@@ -1397,10 +1397,10 @@ def strangers_of_a_directory(ctx: ProbeContext) -> Answers:
     limits.forget_all()
     scim_client, stranger = scim(ctx), scim(ctx)
     stranger.token = "x"
-    assert scim_client.ask("GET", "Users").status_code == 200
-    answers = [stranger.ask("GET", "Users").status_code for _ in range(2)]
+    assert scim_client.send("GET", "Users").status_code == 200
+    answers = [stranger.send("GET", "Users").status_code for _ in range(2)]
     assert answers[0] == 401
-    return httpx.Response(scim_client.ask("GET", "Users").status_code), httpx.Response(answers[1])
+    return httpx.Response(scim_client.send("GET", "Users").status_code), httpx.Response(answers[1])
 
 
 @probe("body of a directory's request to `/scim/`")
@@ -1420,7 +1420,7 @@ def body_of_a_directory(ctx: ProbeContext) -> Answers:
 
 def two_responses(scim_client: ScimClient, method: str, path: str, *bodies: Any, **query: str) -> Answers:
     """The responses to two requests of a directory."""
-    first, second = (scim_client.ask(method, path, body, **query) for body in bodies)
+    first, second = (scim_client.send(method, path, body, **query) for body in bodies)
     return httpx.Response(first.status_code), httpx.Response(second.status_code)
 
 
@@ -1442,7 +1442,7 @@ def nesting_of_a_directory(ctx: ProbeContext) -> Answers:
 def filter_of_a_directory(ctx: ProbeContext) -> Answers:
     scim_client, empty = scim(ctx), 'userName eq ""'
     texts = (empty.replace('""', f'"{"x" * (scim_bounds.MAX_FILTER - len(empty) + more)}"') for more in (0, 1))
-    first, second = (scim_client.ask("GET", "Users", filter=text).status_code for text in texts)
+    first, second = (scim_client.send("GET", "Users", filter=text).status_code for text in texts)
     return httpx.Response(first), httpx.Response(second)
 
 

@@ -165,11 +165,11 @@ def test_a_key_whose_person_was_deleted_acts_for_nobody(
 
 def test_an_action_is_described_by_the_schema_of_its_view(ann_peer: Peer) -> None:
     tools = tools_of(ann_peer)
-    listed, made, ordered = tools["group_list"], tools["group_create"], tools["group_order"]
+    listed, created, ordered = tools["group_list"], tools["group_create"], tools["group_order"]
     assert listed["inputSchema"]["properties"].keys() == {"page", "search", "ordering"}
     assert listed["annotations"] == {"readOnlyHint": True, "openWorldHint": False}
-    assert made["inputSchema"]["properties"]["name"] == {"type": "string", "minLength": 1, "maxLength": 150}
-    assert made["inputSchema"]["required"] == ["name"]
+    assert created["inputSchema"]["properties"]["name"] == {"type": "string", "minLength": 1, "maxLength": 150}
+    assert created["inputSchema"]["required"] == ["name"]
     assert (listed["description"], ordered["description"]) == (GroupViewSet.__doc__, "Order something.")
     assert tools["group_destroy"]["annotations"]["destructiveHint"] is True
     assert "kind" in tools["group_answer"]["inputSchema"]["properties"]
@@ -188,8 +188,8 @@ def test_a_call_runs_the_view_with_its_rows_filters_order_and_pages(ann_peer: Pe
 
 
 def test_one_row_is_found_made_changed_and_deleted(ann_peer: Peer, ann: User) -> None:
-    made = rows(ann_peer.result("group_create", {"name": "new"}))
-    group = Group.objects.get(pk=made["id"])
+    created = rows(ann_peer.result("group_create", {"name": "new"}))
+    group = Group.objects.get(pk=created["id"])
     assert "No Group matches" in failure(ann_peer.result("group_retrieve", {"id": group.pk}))
     ann.groups.add(group)
     assert rows(ann_peer.result("group_partial_update", {"id": group.pk, "name": "newer"}))["name"] == "newer"

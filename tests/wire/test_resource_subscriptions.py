@@ -67,8 +67,8 @@ def test_an_edit_of_an_admin_is_notified_to_subscribers(peer: Peer, tenant: Tena
 def test_a_message_names_the_subscription_in_the_modern_era_alone(peer: Peer, tenant: Tenant) -> None:
     with listening_stream(peer, LAST) as stream:
         resource_updated(tenant.pk, LAST)
-        own = {"_meta": {"io.modelcontextprotocol/subscriptionId": "sub-1"}} if peer.is_modern else {}
-        assert stream.next() == {"jsonrpc": "2.0", "method": UPDATED, "params": {"uri": LAST, **own}}
+        meta = {"_meta": {"io.modelcontextprotocol/subscriptionId": "sub-1"}} if peer.is_modern else {}
+        assert stream.next() == {"jsonrpc": "2.0", "method": UPDATED, "params": {"uri": LAST, **meta}}
 
 
 def test_code_notifies_about_one_resource_of_a_template(
@@ -258,15 +258,15 @@ def test_a_deleted_resource_is_notified_by_the_list_only(session: Peer, tenant: 
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each check of a change, whether the stream that checked was the one to notify."""
-    made: list[bool] = []
+    results: list[bool] = []
     is_listener = sessions.is_listener
 
     async def noted(session: sessions.SessionFacts, stream: UUID) -> bool:
-        made.append(await is_listener(session, stream))
-        return made[-1]
+        results.append(await is_listener(session, stream))
+        return results[-1]
 
     monkeypatch.setattr(sessions, "is_listener", noted)
-    return made
+    return results
 
 
 @pytest.mark.shows("streamable-http.one-stream")

@@ -148,8 +148,8 @@ def test_one_clients_cancellation_is_not_the_others(
     connect_peers: Callable[..., list[Peer]], monkeypatch: pytest.MonkeyPatch, eventually: Offer
 ) -> None:
     monkeypatch.setattr(inputs, "POLL_SECONDS", 0.02)
-    own, same_key, other = connect_peers(NEWEST)
-    for cancelling, going_on in pairwise((own, same_key, other)):
+    first, same_key, other = connect_peers(NEWEST)
+    for cancelling, going_on in pairwise((first, same_key, other)):
         with asking(cancelling) as cancelled_stream, asking(going_on) as open_stream:
             cancelled_stream.next()
             question = open_stream.next()

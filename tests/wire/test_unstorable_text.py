@@ -40,33 +40,33 @@ def test_every_method_has_a_request() -> None:
 
 def with_text(message: dict[str, Any], text: str) -> list[dict[str, Any]]:
     """The message with `text` in each of its places in turn, as a value and in the place of a name."""
-    made = []
+    changed_messages = []
     for number, _ in enumerate(places_in(message)):
         changed = copy.deepcopy(message)
         container, place = list(places_in(changed))[number]
         if place in {"jsonrpc", "io.modelcontextprotocol/protocolVersion"}:
             continue
         container[place] = text
-        made.append(changed)
+        changed_messages.append(changed)
         if isinstance(container, dict) and place not in {"id", "method", "params", "_meta"}:
             renamed = copy.deepcopy(message)
             container, place = list(places_in(renamed))[number]
             container[text] = container.pop(place)
-            made.append(renamed)
-    return made
+            changed_messages.append(renamed)
+    return changed_messages
 
 
 def messages(version: str) -> list[dict[str, Any]]:
     """A message of each kind, and of each method."""
-    made: list[dict[str, Any]] = []
+    listed: list[dict[str, Any]] = []
     for method, params in ALL:
         message = {"jsonrpc": "2.0", "id": "r", "method": method, "params": copy.deepcopy(params)}
         if version == MODERN:
             message["params"]["_meta"] = {**modern_meta(), META + "clientCapabilities": CAPABILITIES}
         message["params"].setdefault("_meta", {})["progressToken"] = "t"
-        made.append(message)
-    made += [{"jsonrpc": "2.0", "method": method, "params": dict(params)} for method, params in NOTIFICATIONS]
-    return [*made, {"jsonrpc": "2.0", **RESPONSE}]
+        listed.append(message)
+    listed += [{"jsonrpc": "2.0", "method": method, "params": dict(params)} for method, params in NOTIFICATIONS]
+    return [*listed, {"jsonrpc": "2.0", **RESPONSE}]
 
 
 def attempt(client: RawClient, version: str, session: str, message: dict[str, Any]) -> Attempt:
@@ -113,7 +113,7 @@ def test_a_message_with_half_of_a_surrogate_pair_is_no_json(client: RawClient, o
     opened = client.initialize(capabilities=CAPABILITIES).headers[SESSION]
     for message in messages(version):
         for sent in with_text(message, SURROGATE)[::3]:
-            made = attempt(client, version, opened, {**message, "method": message.get("method", "")})
-            made.body = json.dumps(sent).encode()
-            status, (answer,) = send(client.http, made, [])
+            request = attempt(client, version, opened, {**message, "method": message.get("method", "")})
+            request.body = json.dumps(sent).encode()
+            status, (answer,) = send(client.http, request, [])
             assert (status, answer["error"]["code"]) == (400, PARSE_ERROR), sent

@@ -116,15 +116,15 @@ def _unsealed(credential: str) -> ImpersonationToken | None:
 _HolderId = tuple[UUID, int]
 
 
-def _load(asked: Sequence[_HolderId]) -> Mapping[_HolderId, Holder]:
-    people = User.objects.filter(pk__in={person for _, person in asked}, is_active=True).in_bulk()
+def _load(ids: Sequence[_HolderId]) -> Mapping[_HolderId, Holder]:
+    people = User.objects.filter(pk__in={person for _, person in ids}, is_active=True).in_bulk()
     # A person cannot act as the connection of another person.
-    rows = without_connections(ApiKey.objects.filter(pk__in={key for key, _ in asked})).in_bulk()
+    rows = without_connections(ApiKey.objects.filter(pk__in={key for key, _ in ids})).in_bulk()
     tenants = {row.tenant_id for row in rows.values()}
     admins = Membership.objects.filter(user__in=people, tenant__in=tenants, role=Role.ADMIN)
     run = set(admins.values_list("user_id", "tenant_id"))
     found: dict[_HolderId, Holder] = {}
-    for key_id, person_id in asked:
+    for key_id, person_id in ids:
         row, person = rows.get(key_id), people.get(person_id)
         if row and person and (person.is_superuser or (person_id, row.tenant_id) in run):
             found[key_id, person_id] = Holder(

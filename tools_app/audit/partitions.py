@@ -155,12 +155,12 @@ def create_since(moment: datetime) -> list[Month]:
     if not in_use():
         return []
     month, this, there = Month.of(moment), Month.of(timezone.now()), months()
-    made = []
+    created = []
     while month <= this:
         if month not in there and _created(month):
-            made.append(month)
+            created.append(month)
         month = month.after(1)
-    return made
+    return created
 
 
 def _created(month: Month) -> bool:

@@ -78,16 +78,16 @@ class OnStream:
 
         Requests that are no longer awaited are cancelled (lifecycle, §Timeouts).
         """
-        asked: dict[str, str] = {}
+        sent_names: dict[str, str] = {}
         for name, question in questions.items():
-            asked[name] = unused_name(name, self._used)
-            self._used.add(asked[name])
-            self._emit("request", {"name": asked[name], **as_request(question)})
-        waiting = dict(asked)
+            sent_names[name] = unused_name(name, self._used)
+            self._used.add(sent_names[name])
+            self._emit("request", {"name": sent_names[name], **as_request(question)})
+        waiting = dict(sent_names)
         read: dict[str, Any] = {}
         try:
             for name, question in questions.items():
-                response = await self._wait(asked[name])
+                response = await self._wait(sent_names[name])
                 del waiting[name]
                 read[name] = question.read(result_of(response))
         except BaseException as problem:

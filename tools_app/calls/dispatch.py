@@ -331,7 +331,7 @@ class InlineCall(LocalCall):
         except RecorderUnavailable as problem:
             uncertain.may_have_run.note(self.id)
             raise RpcError(INTERNAL_ERROR, UNRECORDED, retry_after=1) from problem
-        if self.asked or self.stopped_as is Outcome.CANCELLED:
+        if self.has_asked or self.stopped_as is Outcome.CANCELLED:
             # Remaining rows are deleted later; the client does not wait for an unavailable database.
             with suppress(Error):
                 await run_in_db_thread(inputs.forget, self.id)

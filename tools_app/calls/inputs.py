@@ -46,11 +46,11 @@ def deliver(session_id: UUID, id: object, result: Any, error: Any) -> bool:
     running = RunningCall.objects.filter(pk=call_id, session_id=session_id)
     if not running.exists() or name not in _open_questions(call_id):
         return False
-    kept = _store(call_id, name, {"result": result, "error": error})
+    stored = _store(call_id, name, {"result": result, "error": error})
     if not running.exists():
         # The call ended in between, and may have deleted its inputs before this one was stored.
         forget(call_id)
-    return kept
+    return stored
 
 
 def note_reason(call_ids: Iterable[UUID], reason: StopReason) -> None:

@@ -152,27 +152,27 @@ def _record(row: ParkedCall) -> None:
     if is_recorded_by_call(row, end):
         _delete(row)
         return
-    asked = Call.objects.filter(pk=row.call_id).first() or RunningCall.objects.filter(pk=row.call_id).first()
-    if asked is None:
+    first_record = Call.objects.filter(pk=row.call_id).first() or RunningCall.objects.filter(pk=row.call_id).first()
+    if first_record is None:
         log.warning("The end of the parked call %s cannot be recorded: its first record is gone", row.pk)
         _delete(row)
         return
-    facts = Facts(*(getattr(asked, name) for name in Facts._fields))._replace(id=row.pk)
-    arguments = _arguments_of(asked)
-    size = asked.arguments_size if isinstance(asked, Call) else len(arguments)
-    waited_us = microseconds(timezone.now() - asked.started_at)
+    facts = Facts(*(getattr(first_record, name) for name in Facts._fields))._replace(id=row.pk)
+    arguments = _arguments_of(first_record)
+    size = first_record.arguments_size if isinstance(first_record, Call) else len(arguments)
+    waited_us = microseconds(timezone.now() - first_record.started_at)
     builder = CallRecordBuilder(facts, arguments, size, (), _clock=perf_counter_ns() - waited_us * 1000)
     recorder.current().record(builder.finished(end))
     _delete(row)
     log.warning(
-        "Parked call %s of %s was settled as %s: %s", row.call_id, asked.tool_name, end.outcome.value, end.cause
+        "Parked call %s of %s was settled as %s: %s", row.call_id, first_record.tool_name, end.outcome.value, end.cause
     )
 
 
-def _arguments_of(asked: Call | RunningCall) -> str:
-    if isinstance(asked, RunningCall):
-        return asked.arguments
-    payload = CallPayload.objects.filter(pk=asked.pk).first()
+def _arguments_of(first_record: Call | RunningCall) -> str:
+    if isinstance(first_record, RunningCall):
+        return first_record.arguments
+    payload = CallPayload.objects.filter(pk=first_record.pk).first()
     return payload.texts().arguments if payload else ""
 
 
@@ -182,7 +182,7 @@ def _end_of(row: ParkedCall) -> End:
         outcome = parked_rows.opened(row, "output").get("outcome") if row.output else None
     except DecryptionError as problem:
         outcome = parked_rows.lost(str(problem))
-    kind, data = (outcome["kind"], outcome["said"]) if outcome else ("", {})
+    kind, data = (outcome["kind"], outcome[parked_rows.OUTCOME_DATA]) if outcome else ("", {})
     match kind:
         case "result":
             is_error = data.get("isError") is True

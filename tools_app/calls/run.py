@@ -172,7 +172,7 @@ class LocalCall:
         self.deadline = Deadline(timeout_seconds)
         self.stopped_as: Outcome | None = None
         self.reason: StopReason | None = None
-        self.asked = False
+        self.has_asked = False
 
     def stop(self, outcome: Outcome, reason: StopReason | None = None) -> None:
         """Stop the call with this `outcome`. Without `reason`, the reason is read from the database.
@@ -186,7 +186,7 @@ class LocalCall:
 
     async def answer(self, name: str) -> Mapping[str, Any]:
         """Return the client's response to a question; the deadline pauses meanwhile. Raises `inputs.NoAnswer`."""
-        self.asked = True
+        self.has_asked = True
         with self.deadline.paused():
             return await inputs.wait_for(self.id, name, settings.MCPHUB_ELICITATION_TIMEOUT)
 

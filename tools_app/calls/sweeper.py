@@ -90,8 +90,8 @@ def stop_cancelled() -> None:
     """Stop the calls of this process whose cancellation another process requested."""
     if not run.running_here():
         return
-    own = RunningCall.objects.filter(owner=entries.process_id(), cancel_requested=True)
-    for call_id in own.values_list("pk", flat=True):
+    cancelled = RunningCall.objects.filter(owner=entries.process_id(), cancel_requested=True)
+    for call_id in cancelled.values_list("pk", flat=True):
         run.stop_call(call_id)
 
 
@@ -122,7 +122,7 @@ class Sweeper:
                 end = NOT_STARTED if row.run_at else REFUSED
             if end is not None:
                 settle(row, end)
-        uncertain.not_started.asked(not_started)
+        uncertain.not_started.queried(not_started)
         _record_uncertain_responses()
         signer.sign_for(dead)
         if dead:
@@ -259,7 +259,7 @@ def _record_uncertain_responses() -> None:
     for call_id in Call.objects.filter(pk__in=call_ids).values_list("pk", flat=True):
         if uncertain.may_have_run.settled(call_id):
             _record_response(call_id)
-    uncertain.may_have_run.asked(frozenset(call_ids))
+    uncertain.may_have_run.queried(frozenset(call_ids))
 
 
 def _record_response(call_id: UUID) -> None:

@@ -32,7 +32,7 @@ class UncertainCalls:
         """Return the uncertain calls."""
         return frozenset(self._asked_at)
 
-    def asked(self, call_ids: frozenset[UUID]) -> None:
+    def queried(self, call_ids: frozenset[UUID]) -> None:
         """Note that the database was queried for these calls. Those queried for KEEP_SECONDS are removed."""
         now = monotonic()
         for call_id in call_ids & self._asked_at.keys():

@@ -109,12 +109,12 @@ def take_up(call: RunningCall) -> bool:
         payload = payload_of_row(call)
         former = payload.round.state.get(KEPT) or {}
         state = {**payload.round.state, KEPT: {**task_rows.opened(row).state(), "used": former.get("used", [])}}
-        kept = msgspec.structs.replace(payload, round=msgspec.structs.replace(payload.round, state=state))
+        updated = msgspec.structs.replace(payload, round=msgspec.structs.replace(payload.round, state=state))
         fields = {
             "status": CallStatus.QUEUED,
             "owner": process_id(),
             "asked": {},
-            "sealed_arguments": kept.sealed(call.pk),
+            "sealed_arguments": updated.sealed(call.pk),
             "changed_at": timezone.now(),
         }
         unchanged = RunningCall.objects.filter(pk=call.pk, owner=call.owner, status=call.status, cancel_requested=False)
@@ -148,12 +148,12 @@ async def _cancel(row: UpstreamTask) -> None:
     task = await run_in_db_thread(task_rows.opened, row)
     upstream = await run_in_db_thread(Upstream.objects.select_related("tenant").filter(pk=row.upstream_id).first)
     if upstream is not None:
-        await _tell(upstream, task)
+        await _request_cancel(upstream, task)
     await run_in_db_thread(row.delete)
     log.warning("The task of an upstream for call %s was cancelled: the process that waited for it died", row.pk)
 
 
-async def _tell(upstream: Upstream, task: KeptTask) -> None:
+async def _request_cancel(upstream: Upstream, task: KeptTask) -> None:
     secrets = await run_in_db_thread(authoring.decrypted_secrets, upstream.tenant)
     endpoint = kind.endpoint_of(upstream, upstream.tenant, secrets)
     if endpoint.sign_in is not None:

@@ -96,8 +96,10 @@ def create_tools(tools: list[Tool], by: User | None = None) -> list[Tool]:
         revisions = []
         for tool in tools:
             definition = definition_of(tool)
-            made = ToolRevision(tool=tool, number=1, definition=definition, digest=_digest(definition), created_by=by)
-            revisions.append(made)
+            revision = ToolRevision(
+                tool=tool, number=1, definition=definition, digest=_digest(definition), created_by=by
+            )
+            revisions.append(revision)
         ToolRevision.objects.bulk_create(revisions, batch_size=changes.BATCH)
         changes.record_created((tool, signals.filled(tool, signals.current_values(tool))) for tool in tools)
     return tools

@@ -334,8 +334,8 @@ def _written_tool(row: Tool, run: Runner) -> CompiledTool:
         row.name, row.title, row.description, row.input_schema, row.output_schema, row.annotations, row.icons
     )
     task, timeout = TaskSupport(row.task), row.timeout_seconds
-    made = _compiled_tool(row, definition, run, background=row.background, task=task, timeout_seconds=timeout)
-    return replace(made, attachments=operation.attachments_of(row.config)) if row.kind == ToolKind.OPERATION else made
+    tool = _compiled_tool(row, definition, run, background=row.background, task=task, timeout_seconds=timeout)
+    return replace(tool, attachments=operation.attachments_of(row.config)) if row.kind == ToolKind.OPERATION else tool
 
 
 def _upstream_tool(row: Tool, sources: Sources) -> CompiledTool:

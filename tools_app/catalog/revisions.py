@@ -68,9 +68,9 @@ def clone(tool: Tool, tenant: Tenant, name: str, *, enabled: bool, by: User | No
     if tool.source is not None and tool.source.tenant_id != tenant.pk:
         raise RevisionError(f"{tenant} does not have the API source of this tool. Import the API there.")
     values = {field: getattr(tool, field) for field in (*RESTORED, *LIMITS)}
-    made = Tool(tenant=tenant, enabled=enabled, source=tool.source, **(values | {"name": name}))
-    _check(made)
-    return authoring.save_tool(made, by)
+    copy = Tool(tenant=tenant, enabled=enabled, source=tool.source, **(values | {"name": name}))
+    _check(copy)
+    return authoring.save_tool(copy, by)
 
 
 def _check(tool: Tool) -> None:
@@ -82,7 +82,9 @@ def _check(tool: Tool) -> None:
         raise RevisionError("; ".join(problem.messages)) from problem
     faults = tool_faults(tool)
     if faults:
-        raise RevisionError("; ".join(f"{field}: {message}" for field, told in faults.items() for message in told))
+        raise RevisionError(
+            "; ".join(f"{field}: {message}" for field, messages in faults.items() for message in messages)
+        )
 
 
 def source_of(call: CallFacts) -> str:

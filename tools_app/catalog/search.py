@@ -210,15 +210,15 @@ class Indexes:
                 return known
 
     def _build(self, found: Catalog) -> SearchIndex:
-        made = None
+        index = None
         try:
-            made = SearchIndex(found.version, found.tools)
+            index = SearchIndex(found.version, found.tools)
         finally:
             with self._lock:
                 del self._builds[found.tenant_id]
-                if made is not None:
-                    self._built.put(found.tenant_id, made, made.size)
-        return made
+                if index is not None:
+                    self._built.put(found.tenant_id, index, index.size)
+        return index
 
 
 _indexes = Service(Indexes)

@@ -92,19 +92,27 @@ async def shaped(tenant_id: UUID, shaping: Shaping, wire: bytes, call_id: UUID |
 
     `wire` is the result as JSON. Without `call_id`, the caller cannot read the whole, and there is no link.
     """
-    made = await shape_in_thread(tenant_id, shaping, wire)
-    if made is None:
+    shaped_result = await shape_in_thread(tenant_id, shaping, wire)
+    if shaped_result is None:
         return None
-    content = list(made.result.content)
-    if made.problem:
-        content.append(text(f"[The result was not filtered: {made.problem}]"))
+    content = list(shaped_result.result.content)
+    if shaped_result.problem:
+        content.append(text(f"[The result was not filtered: {shaped_result.problem}]"))
     if call_id is not None:
         about = {"description": "Parts: add ?offset=0&length=65536, in bytes.", "mimeType": "application/json"}
-        kept = config.MCPHUB_MAX_PAYLOAD_BYTES
-        name = f"Whole result, {len(wire)} bytes" if len(wire) <= kept else f"First {kept} bytes of {len(wire)}"
-        content.append(link(result_uri(call_id), name, size=min(len(wire), kept), **about))
-    cause = f"The field mask was not applied: {made.problem}" if made.problem else made.result.cause
-    return ToolResult(content, structured=made.result.structured, cause=cause)
+        recorded_bytes = config.MCPHUB_MAX_PAYLOAD_BYTES
+        name = (
+            f"Whole result, {len(wire)} bytes"
+            if len(wire) <= recorded_bytes
+            else f"First {recorded_bytes} bytes of {len(wire)}"
+        )
+        content.append(link(result_uri(call_id), name, size=min(len(wire), recorded_bytes), **about))
+    cause = (
+        f"The field mask was not applied: {shaped_result.problem}"
+        if shaped_result.problem
+        else shaped_result.result.cause
+    )
+    return ToolResult(content, structured=shaped_result.result.structured, cause=cause)
 
 
 async def shape_in_thread(tenant_id: UUID, shaping: Shaping, wire: bytes) -> Shaped | None:
@@ -122,14 +130,14 @@ def shape(shaping: Shaping, wire: bytes) -> Shaped | None:
     """Return the shaped result; None if it is the whole. For threads: it may take a second."""
     whole = orjson.loads(wire)
     content, structured = whole["content"], whole.get("structuredContent")
-    made_structured, made, problem = _selected(shaping, content, structured)
+    shaped_structured, shaped_content, problem = _selected(shaping, content, structured)
     if shaping.max_bytes is not None:
-        made = _cut(made, shaping.max_bytes)
-        if made_structured is not None and len(orjson.dumps(made_structured)) > shaping.max_bytes:
-            made_structured = None
-    if not problem and made == content and made_structured == structured:
+        shaped_content = _cut(shaped_content, shaping.max_bytes)
+        if shaped_structured is not None and len(orjson.dumps(shaped_structured)) > shaping.max_bytes:
+            shaped_structured = None
+    if not problem and shaped_content == content and shaped_structured == structured:
         return None
-    return Shaped(ToolResult(made, structured=made_structured), problem)
+    return Shaped(ToolResult(shaped_content, structured=shaped_structured), problem)
 
 
 def _selected(shaping: Shaping, content: list[Block], structured: Any) -> tuple[Any, list[Block], str]:
@@ -137,15 +145,15 @@ def _selected(shaping: Shaping, content: list[Block], structured: Any) -> tuple[
     problem = ""
     for selection in (_Selection(shaping.mask, shaping.max_items), _Selection(None, shaping.max_items)):
         try:
-            made_structured, made = selection.of(content, structured)
-            made_bytes = len(orjson.dumps([made_structured, made]))
+            selected, blocks = selection.of(content, structured)
+            size = len(orjson.dumps([selected, blocks]))
         except (MaskError, TypeError, RecursionError) as found:
             problem = problem or (
                 str(found) if isinstance(found, MaskError) else "It makes values that JSON cannot hold."
             )
             continue
-        if made_bytes <= config.MCPHUB_MAX_RESULT_BYTES:
-            return made_structured, made, problem
+        if size <= config.MCPHUB_MAX_RESULT_BYTES:
+            return selected, blocks, problem
         problem = problem or f"It makes a result of more than {config.MCPHUB_MAX_RESULT_BYTES} bytes."
     return structured, content, problem
 
@@ -168,8 +176,8 @@ class _Selection:
         if value is _MISSING:
             return block
         # Usually, the text repeats the structured content.
-        made = selected if structured is not None and value == structured else self._selected(value)
-        return block if made == value else {**block, "text": _encoded(made)}
+        selection = selected if structured is not None and value == structured else self._selected(value)
+        return block if selection == value else {**block, "text": _encoded(selection)}
 
     def _selected(self, value: Any) -> Any:
         if self.mask is not None:
@@ -207,22 +215,22 @@ def _encoded(value: Any) -> str:
 
 def _cut(content: list[Block], most: int) -> list[Block]:
     """Return content of at most so many bytes, and sentences that say what is missing."""
-    made: list[Block] = []
+    blocks: list[Block] = []
     left, dropped = most, 0
     for block in content:
-        told = block["text"].encode() if block.get("type") == "text" else orjson.dumps(block)
-        if len(told) <= left:
-            made.append(block)
-            left -= len(told)
+        encoded = block["text"].encode() if block.get("type") == "text" else orjson.dumps(block)
+        if len(encoded) <= left:
+            blocks.append(block)
+            left -= len(encoded)
         elif block.get("type") == "text" and left > 0:
-            shown = told[:left].decode(errors="ignore")
-            made.append({**block, "text": f"{shown}\n[The text was cut after {left} of {len(told)} bytes.]"})
+            shown = encoded[:left].decode(errors="ignore")
+            blocks.append({**block, "text": f"{shown}\n[The text was cut after {left} of {len(encoded)} bytes.]"})
             left = 0
         else:
             dropped += 1
     if dropped:
-        made.append(text(f"[{dropped} more content {'block is' if dropped == 1 else 'blocks are'} left out.]"))
-    return made
+        blocks.append(text(f"[{dropped} more content {'block is' if dropped == 1 else 'blocks are'} left out.]"))
+    return blocks
 
 
 def tokens_of_bytes(size: int) -> int:

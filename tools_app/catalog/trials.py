@@ -238,8 +238,8 @@ async def _run_trial(
         problem = f"No complete response within {seconds:g} s. Check the URL, or raise the timeout."
         return Trial(request, perf_counter() - began, problem=problem)
     took = perf_counter() - began
-    made = None if preview is None else await _previewed(preview, reply, sender.scrubber)
-    return Trial(request, took, _shown(reply, sender.scrubber), shaped=made)
+    shaped = None if preview is None else await _previewed(preview, reply, sender.scrubber)
+    return Trial(request, took, _shown(reply, sender.scrubber), shaped=shaped)
 
 
 async def _previewed(preview: Preview, reply: Reply, scrubber: Scrubber) -> ShownShaping | None:
@@ -248,15 +248,15 @@ async def _previewed(preview: Preview, reply: Reply, scrubber: Scrubber) -> Show
     if result.is_error:
         return None
     wire = orjson.dumps(result.as_json())
-    made = await shape_in_thread(preview.tenant_id, preview.shaping, wire)
-    shown = wire if made is None else orjson.dumps(made.result.as_json())
+    shaped = await shape_in_thread(preview.tenant_id, preview.shaping, wire)
+    shown = wire if shaped is None else orjson.dumps(shaped.result.as_json())
     return ShownShaping(
         whole_bytes=len(wire),
         whole_tokens=tokens_of_bytes(len(wire)),
         bytes=len(shown),
         tokens=tokens_of_bytes(len(shown)),
         result=orjson.dumps(orjson.loads(shown), option=orjson.OPT_INDENT_2).decode()[:MAX_SHOWN_CHARACTERS],
-        problem="" if made is None else made.problem,
+        problem="" if shaped is None else shaped.problem,
     )
 
 

@@ -61,13 +61,13 @@ def cached_for_short_names(maxsize: int) -> Callable[[Callable[P, V]], Callable[
     def decorate(function: Callable[P, V]) -> Callable[P, V]:
         remembered = lru_cache(maxsize)(function)
 
-        def asked(*args: P.args, **kwargs: P.kwargs) -> V:
+        def cached(*args: P.args, **kwargs: P.kwargs) -> V:
             name = args[0]
             if isinstance(name, str) and len(name) > MAX_NAME:
                 return function(*args, **kwargs)
             return remembered(*args, **kwargs)  # type: ignore[arg-type]
 
-        asked.__doc__, asked.__name__ = function.__doc__, function.__name__
-        return asked
+        cached.__doc__, cached.__name__ = function.__doc__, function.__name__
+        return cached
 
     return decorate

@@ -48,17 +48,17 @@ CONNECTION_UNITS: Final = 3
 TIMER_SECONDS: Final = 0.001
 
 
-_own: ContextVar[Slot | None] = ContextVar("slot", default=None)
+_current_slot: ContextVar[Slot | None] = ContextVar("slot", default=None)
 
 
 def own_slot() -> Slot | None:
     """Return the slot of the current request, which it may have released."""
-    return _own.get()
+    return _current_slot.get()
 
 
 def release_slot() -> None:
     """Release the current request's slot while it waits for something else. May be called twice."""
-    slot = _own.get()
+    slot = _current_slot.get()
     if slot is not None:
         slot.scheduler.release(slot)
 
@@ -68,14 +68,14 @@ async def long_step(size: int) -> None:
 
     Each loop iteration runs one large step, and a tenant's next one waits for the requests of tenants with less usage.
     """
-    slot = _own.get()
+    slot = _current_slot.get()
     if size >= LARGE_BYTES and slot is not None:
         await slot.scheduler.long_step(slot.tenant)
 
 
 def charge(seconds: float) -> None:
     """Charge time that the current request used outside the loop, such as in a thread."""
-    slot = _own.get()
+    slot = _current_slot.get()
     if slot is not None:
         slot.tenant.charge(seconds)
 
@@ -91,14 +91,14 @@ def charge_connection() -> None:
 
 
 def _charge_overhead(units: float) -> None:
-    slot = _own.get()
+    slot = _current_slot.get()
     if slot is not None:
         slot.scheduler.charge_overhead(slot.tenant, units)
 
 
 def measured(work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
     """Return `work`, with its time charged to the current request if other tenants are busy."""
-    slot = _own.get()
+    slot = _current_slot.get()
     return work if slot is None or not slot.scheduler.is_charged(slot.tenant) else slot.scheduler.measured(work, slot)
 
 
@@ -190,7 +190,7 @@ class FairScheduler:
         if self._busy > 1:
             return await self.run_in_slot(slot, work(*args, **kwargs))
         # A tenant that is alone is not charged.
-        _own.set(slot)
+        _current_slot.set(slot)
         try:
             return await work(*args, **kwargs)
         finally:
@@ -207,7 +207,7 @@ class FairScheduler:
 
     async def run_in_slot(self, slot: Slot, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` in a slot, and release the slot."""
-        _own.set(slot)
+        _current_slot.set(slot)
         try:
             if not self.is_charged(slot.tenant):
                 return await work

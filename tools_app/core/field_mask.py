@@ -103,18 +103,18 @@ class _Interpreter(visitor.TreeInterpreter):
         return self._counted(super().visit_multi_select_dict(node, value))
 
     def visit_function_expression(self, node: dict[str, Any], value: Any) -> Any:
-        made = super().visit_function_expression(node, value)
-        self._count(_size(made))
-        return made
+        found = super().visit_function_expression(node, value)
+        self._count(_size(found))
+        return found
 
     def visit_flatten(self, node: dict[str, Any], value: Any) -> Any:
-        made = super().visit_flatten(node, value)
-        self._count(_size(made))
-        return made
+        found = super().visit_flatten(node, value)
+        self._count(_size(found))
+        return found
 
-    def _counted(self, made: Any) -> Any:
+    def _counted(self, created: Any) -> Any:
         """Count all that a new object or list contains: it may contain the same value many times."""
-        waiting = [made]
+        waiting = [created]
         while waiting:
             value = waiting.pop()
             self._count(1 + _size(value))
@@ -122,7 +122,7 @@ class _Interpreter(visitor.TreeInterpreter):
                 waiting.extend(value.values())
             elif isinstance(value, list):
                 waiting.extend(value)
-        return made
+        return created
 
     def _count(self, steps: int) -> None:
         self._budget.left -= steps

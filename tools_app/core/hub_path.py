@@ -28,7 +28,7 @@ def check(header: str) -> None:
     if not _IDENTIFIERS.fullmatch(header):
         raise LoopDetected(f"The header {HEADER} is invalid, or names more than {MAX_HUBS} hubs.")
     hubs = header.split(",")
-    if _own(settings.SECRET_KEY) in hubs:
+    if _hub_id(settings.SECRET_KEY) in hubs:
         raise LoopDetected("This request has already passed this hub: the URL of the upstream leads back to it.")
     if len(hubs) >= MAX_HUBS:
         raise LoopDetected(f"This request has passed {MAX_HUBS} hubs, which is the limit.")
@@ -42,11 +42,11 @@ def enter(header: str) -> None:
 def outgoing() -> str:
     """Return the header of a request to an upstream."""
     passed = _passed.get()
-    own = _own(settings.SECRET_KEY)
-    return f"{passed},{own}" if passed else own
+    hub_id = _hub_id(settings.SECRET_KEY)
+    return f"{passed},{hub_id}" if passed else hub_id
 
 
 @lru_cache(maxsize=4)
-def _own(secret: str) -> str:
+def _hub_id(secret: str) -> str:
     """Return this hub's identifier: the same in all of its processes, and nothing that reveals the secret."""
     return hmac.digest(secret.encode(), b"mcphub hub path", "sha256").hex()[:16]

@@ -28,14 +28,14 @@ class ThreadLoops:
     """One event loop for each thread that calls `run`."""
 
     def __init__(self) -> None:
-        self._own = threading.local()
+        self._thread_local = threading.local()
         self._runners: list[asyncio.Runner] = []
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on this thread's event loop, then cancel the tasks that it left."""
-        runner: asyncio.Runner | None = getattr(self._own, "runner", None)
+        runner: asyncio.Runner | None = getattr(self._thread_local, "runner", None)
         if runner is None:
-            runner = self._own.runner = asyncio.Runner(loop_factory=new_loop)
+            runner = self._thread_local.runner = asyncio.Runner(loop_factory=new_loop)
             self._runners.append(runner)
         try:
             return runner.run(coroutine, context=copy_context())

@@ -67,26 +67,26 @@ class CatalogWatch:
         listener.handle(pages.TOPIC, self._completed)
         self._polling: asyncio.Task[None] | None = None
 
-    async def follow(self, tenant_id: UUID, tell: OnChange, listener: TopicListener) -> None:
-        """Call `tell` with each change of a tenant's catalog from now on, until `leave`."""
+    async def follow(self, tenant_id: UUID, on_change: OnChange, listener: TopicListener) -> None:
+        """Call `on_change` with each change of a tenant's catalog from now on, until `leave`."""
         tenant = self._tenants.get(tenant_id)
         if tenant is None:
             tenant = self._tenants[tenant_id] = _TenantWatch(tenant_id, listener)
-        tenant.followers.setdefault(tell, frozenset())
+        tenant.followers.setdefault(on_change, frozenset())
         if self._polling is None or self._polling.done():
             self._polling = asyncio.create_task(self._poll())
         try:
             await tenant.started.wait()
         except asyncio.CancelledError:
-            self.leave(tenant_id, tell)
+            self.leave(tenant_id, on_change)
             raise
 
-    def leave(self, tenant_id: UUID, tell: OnChange) -> None:
+    def leave(self, tenant_id: UUID, on_change: OnChange) -> None:
         """Undo `follow`."""
         tenant = self._tenants.get(tenant_id)
         if tenant is None:
             return
-        if tenant.followers.pop(tell, None):
+        if tenant.followers.pop(on_change, None):
             tenant.follow_later()
         if not tenant.followers:
             del self._tenants[tenant_id]
@@ -95,15 +95,15 @@ class CatalogWatch:
             self._polling.cancel()
             self._polling = None
 
-    async def want(self, tenant_id: UUID, tell: OnChange, uris: frozenset[str]) -> None:
+    async def want(self, tenant_id: UUID, on_change: OnChange, uris: frozenset[str]) -> None:
         """Let a follower hear of these resources, also if an upstream tells of their updates.
 
         Waits a little until the upstreams are asked for them.
         """
         tenant = self._tenants.get(tenant_id)
-        if tenant is None or tenant.followers.get(tell, uris) == uris:
+        if tenant is None or tenant.followers.get(on_change, uris) == uris:
             return
-        tenant.followers[tell] = uris
+        tenant.followers[on_change] = uris
         with suppress(TimeoutError):
             async with asyncio.timeout(UPSTREAM_SECONDS):
                 await asyncio.shield(tenant.follow_later())
@@ -211,12 +211,12 @@ class _TenantWatch:
     def _updated(self, uris: frozenset[str]) -> None:
         """Take updated resources; called on the loop of the connections."""
         with suppress(RuntimeError):  # this loop has ended
-            self._loop.call_soon_threadsafe(lambda: self._tell(self._known, uris))
+            self._loop.call_soon_threadsafe(lambda: self._publish(self._known, uris))
 
     async def compare(self) -> None:
         """Tell the followers what changed since the last time. Raises the database's error."""
         async with self._comparing:
-            self._tell(await compiled.cache.get(self._tenant_id), frozenset())
+            self._publish(await compiled.cache.get(self._tenant_id), frozenset())
 
     async def _hear(self, listener: TopicListener) -> None:
         with listener.subscribe(f"catalog:{self._tenant_id}", resource_topic(self._tenant_id)) as subscription:
@@ -226,7 +226,7 @@ class _TenantWatch:
                 await subscription.wait(NOTIFIED_SECONDS)
                 uris = frozenset(subscription.take_details())
                 async with self._comparing:
-                    self._tell(await self._catalog(), uris)
+                    self._publish(await self._catalog(), uris)
 
     async def _catalog(self) -> Catalog | None:
         """Return the current catalog, or the known one while it cannot be read."""
@@ -236,14 +236,14 @@ class _TenantWatch:
             log.warning("The catalog of tenant %s could not be read: %r", self._tenant_id, problem)
             return self._known
 
-    def _tell(self, now: Catalog | None, uris: frozenset[str]) -> None:
+    def _publish(self, now: Catalog | None, uris: frozenset[str]) -> None:
         before, self._known = self._known, now
         change = Change(_changed_lists(before, now), uris | _changed_uris(before, now), now)
         if now is not before and any(self.followers.values()):
             self.follow_later()
         if change.lists or change.uris:
-            for tell in list(self.followers):
-                tell(change)
+            for on_change in list(self.followers):
+                on_change(change)
 
 
 def _changed_lists(before: Catalog | None, now: Catalog | None) -> frozenset[str]:

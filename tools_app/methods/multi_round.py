@@ -55,12 +55,12 @@ def answers_in(params: Mapping[str, Any]) -> dict[str, Any]:
 def input_required_result(unfinished: InputRequired, context: RequestContext) -> bytes:
     """Return the result that asks the client (multi round-trip requests, §InputRequiredResult)."""
     purpose = _purpose(context.principal, context.request.method, context.params)
-    kept = _RequestState(time.time() + STATE_SECONDS, unfinished.answers, unfinished.state, unfinished.refused)
+    request_state = _RequestState(time.time() + STATE_SECONDS, unfinished.answers, unfinished.state, unfinished.refused)
     return orjson.dumps(
         {
             "resultType": "input_required",
             "inputRequests": unfinished.requests,
-            STATE: _encrypted(kept, purpose),
+            STATE: _encrypted(request_state, purpose),
             "_meta": {SERVER_META: SERVER},
         }
     )
@@ -68,13 +68,13 @@ def input_required_result(unfinished: InputRequired, context: RequestContext) ->
 
 def _purpose(principal: Principal, method: str, params: Mapping[str, Any]) -> str:
     """Return the encryption purpose, which binds a state to one key, method and set of parameters."""
-    asked = orjson.dumps(without(params, STATE, RESPONSES, "_meta"), option=orjson.OPT_SORT_KEYS)
-    digest = hashlib.sha256(asked).hexdigest()
+    signed_params = orjson.dumps(without(params, STATE, RESPONSES, "_meta"), option=orjson.OPT_SORT_KEYS)
+    digest = hashlib.sha256(signed_params).hexdigest()
     return f"round:{principal.tenant_id}:{principal.key_id}:{method}:{digest}"
 
 
-def _encrypted(kept: _RequestState, purpose: str) -> str:
-    return _as_text(encryption.seal(msgspec.json.encode(kept), purpose))
+def _encrypted(request_state: _RequestState, purpose: str) -> str:
+    return _as_text(encryption.seal(msgspec.json.encode(request_state), purpose))
 
 
 def _as_text(raw: bytes) -> str:
@@ -86,12 +86,12 @@ def _decrypted(state: object, purpose: str) -> _RequestState:
         raw = base64.urlsafe_b64decode(state) if isinstance(state, str) else b""
         if _as_text(raw) != state:
             raise ValueError("Base64 has several spellings for some bytes; the hub gave one")
-        kept = msgspec.json.decode(encryption.unseal(raw, purpose), type=_RequestState)
+        request_state = msgspec.json.decode(encryption.unseal(raw, purpose), type=_RequestState)
     except (encryption.DecryptionError, ValueError) as problem:
         raise _invalid_state("is not one that this hub gave for this request") from problem
-    if kept.expires < time.time():
+    if request_state.expires < time.time():
         raise _invalid_state("has expired: make the request again without it")
-    return kept
+    return request_state
 
 
 def _invalid_state(why: str) -> RpcError:

@@ -128,7 +128,7 @@ def _parts(name: str, capability: Mapping[str, Any], principal: Principal, era: 
 
     wanted = {part: method(part) for part in capability}
     return without(
-        capability, *(part for part, asked in wanted.items() if asked and not principal.permits_method(asked))
+        capability, *(part for part, required in wanted.items() if required and not principal.permits_method(required))
     )
 
 

@@ -88,11 +88,11 @@ def _summary(tool: CompiledTool, score: float) -> dict[str, Any]:
     return {"name": tool.name, **title, "summary": summary, "score": round(score, 3)}
 
 
-async def _describe(found: Catalog, asked: RequestContext, arguments: dict[str, Any]) -> ToolResult:
+async def _describe(found: Catalog, context: RequestContext, arguments: dict[str, Any]) -> ToolResult:
     name = arguments["name"]
-    if name not in presentation.view_of(found, asked.principal).searchable:
+    if name not in presentation.view_of(found, context.principal).searchable:
         return failed(f"There is no tool named '{name}'. Search with {FIND}.", "unknown tool")
-    return _text_result(described(found.tools[name], asked.version))
+    return _text_result(described(found.tools[name], context.version))
 
 
 async def _refuse(arguments: dict[str, Any], context: ToolContext) -> ToolResult:  # noqa: ARG001 - a Runner

@@ -58,7 +58,7 @@ class ChangeStream:
     async def open(self, wake: Callable[[], None]) -> list[Frame]:
         """Start to follow the changes: none from now on is missed. Call `close` afterwards, even if this fails."""
         self._wake = wake
-        await catalog_watch(self._listener).follow(self._principal.tenant_id, self._tell, self._listener)
+        await catalog_watch(self._listener).follow(self._principal.tenant_id, self._on_change, self._listener)
         return []
 
     async def take(self) -> list[Frame]:
@@ -68,17 +68,17 @@ class ChangeStream:
 
     def close(self) -> Coroutine[Any, Any, None] | None:
         """Stop following. What is returned, if anything, is still to be done, even if the request is cancelled."""
-        catalog_watch(self._listener).leave(self._principal.tenant_id, self._tell)
+        catalog_watch(self._listener).leave(self._principal.tenant_id, self._on_change)
         return None
 
     async def _want(self, uris: Collection[str]) -> None:
         """Hear of these resources, as far as the caller may read them, also if an upstream tells of their updates."""
         tenant_id = self._principal.tenant_id
         now = await compiled.cache.get(tenant_id) if uris else None
-        heard = frozenset(uri for uri in uris if _may_receive(uri, now, self._principal))
-        await catalog_watch(self._listener).want(tenant_id, self._tell, heard)
+        readable = frozenset(uri for uri in uris if _may_receive(uri, now, self._principal))
+        await catalog_watch(self._listener).want(tenant_id, self._on_change, readable)
 
-    def _tell(self, change: Change) -> None:
+    def _on_change(self, change: Change) -> None:
         self._change = self._change.followed_by(change) if self._change is not None else change
         self._wake()
 

@@ -195,8 +195,8 @@ async def list_experimental(context: RequestContext) -> bytes:
     states = await task_state.list_tasks(context.principal, _opened_cursor(context), PAGE + 1)
     shown = states[:PAGE]
     found = await compiled.cache.get(context.principal.tenant_id)
-    own = [state for state in shown if presentation.permits_call(found, context.principal, state.name)]
-    body: dict[str, Any] = {"tasks": [_experimental(state) for state in own]}
+    permitted = [state for state in shown if presentation.permits_call(found, context.principal, state.name)]
+    body: dict[str, Any] = {"tasks": [_experimental(state) for state in permitted]}
     if len(states) > PAGE:
         body["nextCursor"] = signing.dumps(str(shown[-1].id), salt="tasks/list")
     return orjson.dumps(body)
@@ -244,13 +244,13 @@ async def result(context: RequestContext) -> bytes:
 async def _wait_for_end(context: RequestContext, state: TaskState) -> TaskState:
     assert context.session is not None
     encoder = NotificationEncoder(state.id, context.version, context.session.log_level, _related(state))
-    heard = 0
+    last_sequence = 0
     fair_scheduler.release_slot()
     with context.listener.subscribe(call_topic(state.id)) as subscription:
         while state.outcome is None:
-            async for task_updates in delivery.follow(state.id, state.name, heard, subscription):
+            async for task_updates in delivery.follow(state.id, state.name, last_sequence, subscription):
                 if isinstance(task_updates, Event):
-                    heard = task_updates.sequence
+                    last_sequence = task_updates.sequence
                     message = encoder.message_of(task_updates)
                     if message is not None and await _is_news(state, task_updates):
                         context.sender.put(message)

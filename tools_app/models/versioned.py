@@ -94,7 +94,7 @@ def touch(tenant_ids: Iterable[Any]) -> None:
     if not wanted:
         return
     Tenant.objects.filter(pk__in=wanted).update(catalog_version=F("catalog_version") + 1)
-    transaction.on_commit(lambda: _tell(wanted))
+    transaction.on_commit(lambda: _send_changed(wanted))
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def connect() -> None:
         post_delete.connect(_after_delete, sender=model, dispatch_uid=name)
 
 
-def _tell(tenant_ids: Iterable[Any]) -> None:
+def _send_changed(tenant_ids: Iterable[Any]) -> None:
     for tenant_id in tenant_ids:
         catalog_changed.send(sender=Tenant, tenant_id=tenant_id)
 

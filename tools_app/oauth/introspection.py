@@ -33,12 +33,14 @@ server.register_endpoint(Introspection)
 def _find(token: str, client: ClientAdapter) -> AccessToken | RefreshToken | None:
     """Return a valid token of this client. A refresh token that was replaced is none."""
     related = ("connection__person", "connection__tenant", "connection__client", "connection__key")
-    own = {"connection__client": client.row}
-    access = tokens.valid_access_tokens().filter(digest=access_digest(token), **own).select_related(*related).first()
+    of_client = {"connection__client": client.row}
+    access = (
+        tokens.valid_access_tokens().filter(digest=access_digest(token), **of_client).select_related(*related).first()
+    )
     if access is not None:
         return access
     valid = tokens.valid_connections("connection__") & tokens.is_member("connection__")
-    refresh = RefreshToken.objects.filter(valid, rotated_at=None, expires_at__gt=timezone.now(), **own)
+    refresh = RefreshToken.objects.filter(valid, rotated_at=None, expires_at__gt=timezone.now(), **of_client)
     return refresh.filter(digest=digest_of(token)).select_related(*related).first()
 
 

@@ -174,16 +174,16 @@ def _keys(person: User, upstream: Upstream, key: str) -> "QuerySet[ApiKey]":
     any that belongs to no other person's connection.
     """
     rows = ApiKey.objects.filter(tenant=upstream.tenant_id, revoked_at=None).order_by("-created_at")
-    own = Q(created_by=person, connection=None) | Q(connection__person=person)
+    belongs_to_person = Q(created_by=person, connection=None) | Q(connection__person=person)
     try:
         key_id = UUID(key) if key else None
     except ValueError:
         return rows.none()
     if key_id is None:
-        return rows.filter(own)[:MAX_KEYS]
+        return rows.filter(belongs_to_person)[:MAX_KEYS]
     rows = rows.filter(pk=key_id)
     is_admin = permissions.may_change(person, upstream.tenant)
-    return rows.filter(own | Q(connection=None)) if is_admin else rows.filter(own)
+    return rows.filter(belongs_to_person | Q(connection=None)) if is_admin else rows.filter(belongs_to_person)
 
 
 def _may_enter(person: User, upstream: Upstream, owner: Owner) -> bool:

@@ -172,11 +172,11 @@ class SchemaWork:
             if count * self._ns_each_part + len(written) * self._ns_each_byte <= MAX_NS:
                 return
         spent = 0
-        for met, applied in self._meetings(value):
-            length = len(met) if isinstance(met, str) else 0
+        for part_of_value, applied in self._meetings(value):
+            length = len(part_of_value) if isinstance(part_of_value, str) else 0
             spent += sum(MEETING_NS + part.extra_ns + length * part.ns_each_character for part in applied)
-            if isinstance(met, dict):
-                spent += sum(map(len, met)) * sum(part.ns_each_character_of_names for part in applied)
+            if isinstance(part_of_value, dict):
+                spent += sum(map(len, part_of_value)) * sum(part.ns_each_character_of_names for part in applied)
             if spent > MAX_NS:
                 raise TooMuchWork
 
@@ -187,8 +187,8 @@ class SchemaWork:
         """
         sizes = _Sizes()
         spent = 0
-        for met, applied in self._meetings(value):
-            spent += len(applied) * sizes.of(met) + sum(part.told for part in applied)
+        for part_of_value, applied in self._meetings(value):
+            spent += len(applied) * sizes.of(part_of_value) + sum(part.choice_count for part in applied)
             if spent > MAX_EXPLAINED:
                 raise TooMuchWork
 
@@ -197,7 +197,7 @@ class SchemaWork:
         waiting: list[Iterator[tuple[Any, list[Any]]]] = [iter([(value, [self._schema])])]
         seen = 0
         while waiting:
-            met, schemas = next(waiting[-1], (None, None))
+            part_of_value, schemas = next(waiting[-1], (None, None))
             if schemas is None:
                 waiting.pop()
                 continue
@@ -209,8 +209,8 @@ class SchemaWork:
             if seen > MAX_MEETINGS:
                 raise TooMuchWork
             if applied:
-                yield met, applied
-                waiting.append(_inside(met, applied))
+                yield part_of_value, applied
+                waiting.append(_inside(part_of_value, applied))
 
     def _on_same_value(self, schema: Any) -> "list[_Part]":
         """Yield a part of the schema and all parts that it applies to the same value."""
@@ -236,12 +236,15 @@ def _inside(value: Any, applied: Sequence["_Part"]) -> Iterator[tuple[Any, list[
         properties = [part.properties for part in applied if part.properties]
         for name, inner in value.items():
             yield name, on_names
-            yield inner, on_members + [own[name] for own in properties if name in own]
+            yield inner, on_members + [part_schemas[name] for part_schemas in properties if name in part_schemas]
     elif isinstance(value, list):
         on_entries = [schema for part in applied for schema in part.on_entries]
         positions = [part.positions for part in applied if part.positions]
         for position, inner in enumerate(value):
-            yield inner, on_entries + [own[position] for own in positions if position < len(own)]
+            yield (
+                inner,
+                on_entries + [part_schemas[position] for part_schemas in positions if position < len(part_schemas)],
+            )
 
 
 class _Part:
@@ -255,7 +258,7 @@ class _Part:
         self.extra_ns = ALTERNATIVE_NS * sum(isinstance(choice, dict | list) for choice in choices)
         if isinstance(schema.get("multipleOf"), float):
             self.extra_ns += DIVISION_NS
-        self.told = len(choices)
+        self.choice_count = len(choices)
         self.references = [schema[name] for name in REFERENCES if isinstance(schema.get(name), str)]
         self.same_value = [one for name in _SAME_VALUE_LISTS for one in _listed(schema, name)]
         self.same_value += [schema[name] for name in _SAME_VALUE if name in schema]

@@ -82,7 +82,7 @@ class Housekeeper:
         self._directory = directory.DirectoryChecks()
         self._stopping = threading.Event()
         self._heart = self._thread("heart", heartbeat(kind), lambda: None)
-        own = [
+        tasks = [
             (60.0, self._pruning.prune_if_due),
             (runner.TICK_SECONDS, self._alerts.run_if_chosen),
             (directory.TICK_SECONDS, self._directory.run),
@@ -90,8 +90,8 @@ class Housekeeper:
         ]
         if kind == "web":
             # Calls of upstreams run in web processes.
-            own.append((1.0, upstream_tasks.UpstreamTaskSweeper().sweep))
-        self._house = self._thread("housekeeping", [*chores(), *own], self._farewell)
+            tasks.append((1.0, upstream_tasks.UpstreamTaskSweeper().sweep))
+        self._house = self._thread("housekeeping", [*chores(), *tasks], self._farewell)
 
     def stop(self) -> None:
         """Write buffered data, delete the process row, and end the threads."""

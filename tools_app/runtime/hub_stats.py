@@ -101,7 +101,7 @@ def _workers() -> int:
 
 
 def _answer_of(question: Callable[[], T], otherwise: T) -> T:
-    attempt = _threads().submit(_asked, question)
+    attempt = _threads().submit(_answer, question)
     try:
         return attempt.result(readiness.SECONDS)
     except Exception as problem:  # noqa: BLE001 - after any error, the other figures are still reported
@@ -110,7 +110,7 @@ def _answer_of(question: Callable[[], T], otherwise: T) -> T:
         return otherwise
 
 
-def _asked(question: Callable[[], T]) -> T:
+def _answer(question: Callable[[], T]) -> T:
     """Query over a database connection of this thread, closed afterwards."""
     close_old_connections()
     try:

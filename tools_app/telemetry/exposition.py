@@ -43,13 +43,13 @@ class _Numbers(Collector):
         if metric.kind is Kind.COUNTER:
             counter = CounterMetricFamily(name.removesuffix("_total"), metric.help, labels=metric.labels)
             for _, labels, value in rows or [[name, (), 0.0]]:
-                counter.add_metric(self._told(metric, labels), value)
+                counter.add_metric(self._label_values(metric, labels), value)
             return counter
         if metric.kind is Kind.HISTOGRAM:
             return self._histogram(name, metric, rows)
         gauge = GaugeMetricFamily(name, metric.help, labels=metric.labels)
         for labels, values in _gathered(rows).items():
-            gauge.add_metric(self._told(metric, labels), MERGING[metric.kind](values))
+            gauge.add_metric(self._label_values(metric, labels), MERGING[metric.kind](values))
         return gauge
 
     def _histogram(self, name: str, metric: Metric, rows: list[Any]) -> Family:
@@ -58,10 +58,10 @@ class _Numbers(Collector):
         for _, labels, buckets, total in rows:
             if len(buckets) == len(bounds):
                 below = list(zip(bounds, map(float, accumulate(buckets)), strict=True))
-                family.add_metric(self._told(metric, labels), below, total)
+                family.add_metric(self._label_values(metric, labels), below, total)
         return family
 
-    def _told(self, metric: Metric, labels: Iterable[str]) -> list[str]:
+    def _label_values(self, metric: Metric, labels: Iterable[str]) -> list[str]:
         """Return label values for display: an id is replaced by its name, if known."""
         values = zip(metric.labels, labels, strict=False)
         return [self._names.get(label, {}).get(value, value) for label, value in values]

@@ -99,7 +99,7 @@ def _as_text(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
     Text of a client in a message, a field or an exception can neither start a line nor control a terminal.
     """
     rest = [f"{name}={value}" for name, value in event.items() if name not in PLACED]
-    said = " ".join([f"{event.get('logger')}:", str(event.get("event", "")), *rest])
-    line = f"{event.get('timestamp')} {str(event.get('level')).upper()} {said.translate(_IN_TEXT)}"
+    text = " ".join([f"{event.get('logger')}:", str(event.get("event", "")), *rest])
+    line = f"{event.get('timestamp')} {str(event.get('level')).upper()} {text.translate(_IN_TEXT)}"
     traceback = str(event.get("exception") or "").splitlines()
     return "\n".join([line, *(f"{CONTINUED}{part.translate(_IN_TEXT)}" for part in traceback)])

@@ -43,12 +43,12 @@ class ValueFinder:
 
     def data(self, data: bytes, replacement: bytes) -> bytes:
         """Replace each value in bytes."""
-        kept, end = [], 0
+        pieces, end = [], 0
         for start, stop in sorted(self._places(data)):
             if start >= end:
-                kept += [data[end:start], replacement]
+                pieces += [data[end:start], replacement]
             end = max(end, stop)
-        return b"".join([*kept, data[end:]]) if kept else data
+        return b"".join([*pieces, data[end:]]) if pieces else data
 
     def finds(self, data: str | bytes) -> bool:
         """Whether one of the values occurs."""

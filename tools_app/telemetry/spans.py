@@ -107,8 +107,8 @@ def from_environment(version: str) -> OtelSpans:
     provider = trace.get_tracer_provider()
     if not isinstance(provider, TracerProvider):
         # The operator may set another name: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES.
-        own = {"service.name": os.environ.get("OTEL_SERVICE_NAME") or "mcphub", "service.version": version}
-        provider = TracerProvider(resource=Resource.create(cast("dict[str, str | int]", own)))
+        attributes = {"service.name": os.environ.get("OTEL_SERVICE_NAME") or "mcphub", "service.version": version}
+        provider = TracerProvider(resource=Resource.create(cast("dict[str, str | int]", attributes)))
         for exporter in exporters():
             provider.add_span_processor(BatchSpanProcessor(exporter))
         trace.set_tracer_provider(provider)

@@ -37,21 +37,21 @@ def urls_of(tenant: Tenant) -> list[str]:
     return sorted(f"{name} {url}" for name, url in rows.values_list("name", "url"))
 
 
-def add_steps(made: Plan, sections: Sections, *, prune: bool) -> None:
+def add_steps(plan: Plan, sections: Sections, *, prune: bool) -> None:
     """Add the changes of destinations and rules to a plan, and the problems that prevent them."""
-    names = {row.name for row in _rows(DESTINATIONS, made.tenant).values()}
+    names = {row.name for row in _rows(DESTINATIONS, plan.tenant).values()}
     wanted = sections.get(DESTINATIONS.name)
     if wanted is not None:
         names = set(wanted) if prune else names | set(wanted)
     for section in ALERT_SECTIONS:
         rows = sections.get(section.name)
         if rows is not None:
-            _add_section(made, section, rows, prune=prune)
+            _add_section(plan, section, rows, prune=prune)
     for name, rule in (sections.get(RULES.name) or {}).items():
         unknown = sorted(set(rule.get("destinations", ())) - names)
         if unknown:
             message = f"there is no alert destination with the name {', '.join(map(repr, unknown))}."
-            made.problems.append(Problem((RULES.name, name, "destinations"), message))
+            plan.problems.append(Problem((RULES.name, name, "destinations"), message))
 
 
 def take(step: Step, row: AlertRow) -> None:
@@ -93,41 +93,41 @@ def _described(section: AlertSection, row: AlertRow, recipients: list[str]) -> R
     return {**changed, "destinations": recipients} if recipients else changed
 
 
-def _add_section(made: Plan, section: AlertSection, wanted: Mapping[str, Row], *, prune: bool) -> None:
-    there = _rows(section, made.tenant)
+def _add_section(plan: Plan, section: AlertSection, wanted: Mapping[str, Row], *, prune: bool) -> None:
+    there = _rows(section, plan.tenant)
     for name, row in wanted.items():
-        step = _step(made, section, name, row, there.pop(name, None))
+        step = _step(plan, section, name, row, there.pop(name, None))
         if step is None:
-            made.unchanged += 1
+            plan.unchanged += 1
         else:
-            made.steps.append(step)
+            plan.steps.append(step)
     for name in sorted(there):
         if prune:
             gone = _described(section, there[name], _recipients(there[name]))
-            made.steps.append(Step(StepAction.DELETE, section.word, name, gone, None, there[name]))
+            plan.steps.append(Step(StepAction.DELETE, section.word, name, gone, None, there[name]))
         else:
-            made.kept.append(f"{section.word} {name}")
+            plan.kept.append(f"{section.word} {name}")
     if not prune and len(wanted) + len(there) > section.max_rows:
         message = f"A tenant has at most {section.max_rows} {section.word}s. Delete one first."
-        made.problems.append(Problem((section.name,), message))
+        plan.problems.append(Problem((section.name,), message))
 
 
-def _step(made: Plan, section: AlertSection, name: str, row: Row, old: AlertRow | None) -> Step | None:
+def _step(plan: Plan, section: AlertSection, name: str, row: Row, old: AlertRow | None) -> Step | None:
     """Return the change of one row, None if it is as the file wants it; add its problems to the plan."""
     before = _described(section, old, _recipients(old)) if old is not None else None
     former_url = old.url if isinstance(old, AlertDestination) else ""
     path = (section.name, name)
     if old is not None and row["kind"] != old.kind:
-        made.problems.append(Problem((*path, "kind"), FIXED))
+        plan.problems.append(Problem((*path, "kind"), FIXED))
         return None
-    new = _built(section, name, row, old if old is not None else section.model(tenant=made.tenant))
-    made.problems.extend(_faults(section, new, path))
+    new = _built(section, name, row, old if old is not None else section.model(tenant=plan.tenant))
+    plan.problems.extend(_faults(section, new, path))
     after = _described(section, new, sorted(set(row.get("destinations", ()))))
     if isinstance(new, AlertDestination) and new.kind == DestinationKind.WEBHOOK:
         if not new.url:
-            made.missing_urls.append(name)
+            plan.missing_urls.append(name)
         if old is None:
-            made.new_webhooks.append(name)
+            plan.new_webhooks.append(name)
         if new.url != former_url:
             after = {**after, "url": f"{_origin(new.url)} (new)"}
             before = {**before, "url": _origin(former_url)} if before is not None else None
@@ -150,18 +150,18 @@ def _built(section: AlertSection, name: str, row: Row, into: AlertRow) -> AlertR
 
 
 def _faults(section: AlertSection, row: AlertRow, path: Path) -> Iterator[Problem]:
-    told: dict[str, list[str]] = {}
+    faults: dict[str, list[str]] = {}
     checked = {"name", *section.fields}
     try:
         row.clean_fields(exclude={field.name for field in row._meta.concrete_fields} - checked)
     except ValidationError as problem:
-        told |= problem.message_dict
+        faults |= problem.message_dict
     for check in (_check_destination,) if isinstance(row, AlertDestination) else (_check_rule,):
         try:
             check(row)
         except ValidationError as problem:
-            told = {**problem.message_dict, **told}
-    for field, messages in told.items():
+            faults = {**problem.message_dict, **faults}
+    for field, messages in faults.items():
         place = path if field == "name" else (*path, field)
         yield from (Problem(place, message) for message in messages)
 

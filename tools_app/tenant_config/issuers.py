@@ -41,18 +41,18 @@ def faults_of(row: Issuer, path: Path) -> Iterator[Problem]:
             yield from (Problem((*path, name), message) for message in messages)
 
 
-def note_secrets(made: Plan) -> None:
+def note_secrets(plan: Plan) -> None:
     """Note which issuers of a plan have no client secret, and refuse two of the same provider and use."""
     seen: set[tuple[str, str]] = set()
-    for step in made.steps:
+    for step in plan.steps:
         row = step.row
         if not isinstance(row, Issuer) or step.doing == StepAction.DELETE:
             continue
         if (row.issuer, row.use) in seen:
-            made.problems.append(Problem((ISSUERS.name, step.name, "issuer"), "Another row has this issuer and use."))
+            plan.problems.append(Problem((ISSUERS.name, step.name, "issuer"), "Another row has this issuer and use."))
         seen.add((row.issuer, row.use))
         if row.use == IssuerUse.PEOPLE and row.protocol == IssuerProtocol.OIDC and not row.ciphertext:
-            made.missing_client_secrets.append(step.name)
+            plan.missing_client_secrets.append(step.name)
 
 
 def take(step: Step, row: Issuer) -> None:

@@ -33,12 +33,12 @@ def adopt(row: Any, into: Tool, sources: Mapping[str, ApiSource]) -> None:
     into.operation = key if isinstance(key, str) else ""
     into.config = {name: value for name, value in row.items() if name not in OWN}
     before: Mapping[str, Any] = into.generated
-    made = {name: getattr(into, name) for name in GENERATED}
+    generated = {name: getattr(into, name) for name in GENERATED}
     overridden = values.get("overridden")
     for name in overridden if isinstance(overridden, list) else ():
         if name in OVERRIDABLE:
-            made[name] = before.get(name) if before.get(name) != made[name] else None
-    into.generated = {**made, "enabled": before.get("enabled", False)}
+            generated[name] = before.get(name) if before.get(name) != generated[name] else None
+    into.generated = {**generated, "enabled": before.get("enabled", False)}
 
 
 def forget(into: Tool) -> None:

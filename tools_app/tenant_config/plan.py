@@ -42,21 +42,21 @@ def plan(tenant: Tenant, configuration: Configuration, by: permissions.Person | 
 
     With `prune`, rows that the sections of the file do not name are deleted; otherwise they are kept.
     """
-    made = Plan(tenant, fingerprint(tenant))
-    _plan_settings(made, configuration, by)
+    planned = Plan(tenant, fingerprint(tenant))
+    _plan_settings(planned, configuration, by)
     users: dict[str, list[str]] = {name: [] for name in configuration.secrets or ()}
     sources = {source.name: source for source in tenant.api_sources.all()}
     for section in SECTIONS:
         wanted = configuration.sections.get(section.name)
         if wanted is not None:
-            for user, names in _plan_section(made, section, wanted, sources, prune=prune).items():
+            for user, names in _plan_section(planned, section, wanted, sources, prune=prune).items():
                 for name in names:
                     users.setdefault(name, []).append(user)
-    service_clients.add_steps(made, configuration.sections, prune=prune)
-    alerts.add_steps(made, configuration.sections, prune=prune)
+    service_clients.add_steps(planned, configuration.sections, prune=prune)
+    alerts.add_steps(planned, configuration.sections, prune=prune)
     there = set(tenant.secrets.values_list("name", flat=True))
-    made.missing_secrets.update({name: users[name] for name in sorted(users.keys() - there)})
-    return made
+    planned.missing_secrets.update({name: users[name] for name in sorted(users.keys() - there)})
+    return planned
 
 
 def fingerprint(tenant: Tenant) -> str:
@@ -67,50 +67,52 @@ def fingerprint(tenant: Tenant) -> str:
     return sha256(orjson.dumps([described(tenant), alerts.urls_of(tenant)], default=bytes.hex)).hexdigest()
 
 
-def _plan_settings(made: Plan, configuration: Configuration, by: permissions.Person | None) -> None:
-    before = settings_of(made.tenant)
+def _plan_settings(planned: Plan, configuration: Configuration, by: permissions.Person | None) -> None:
+    before = settings_of(planned.tenant)
     after = {name: value for name, value in configuration.tenant.items() if value != before[name]}
     if not after:
         return
     if by is not None and not permissions.is_superuser(by):
         fixed = [name for name in after if name in permissions.SUPERUSERS_ONLY]
-        made.problems.extend(Problem(("tenant", name), SUPERUSER_SETTINGS) for name in fixed)
-    changed = copy(made.tenant)
+        planned.problems.extend(Problem(("tenant", name), SUPERUSER_SETTINGS) for name in fixed)
+    changed = copy(planned.tenant)
     for name, value in after.items():
         setattr(changed, name, value)
-    made.problems.extend(builder.tenant_faults(changed))
+    planned.problems.extend(builder.tenant_faults(changed))
     values_before = {name: before[name] for name in after}
-    made.steps.append(Step(StepAction.CHANGE, SETTINGS, made.tenant.slug, values_before, after))
+    planned.steps.append(Step(StepAction.CHANGE, SETTINGS, planned.tenant.slug, values_before, after))
 
 
 def _plan_section(
-    made: Plan, section: Section, wanted: Mapping[str, Row], sources: dict[str, ApiSource], *, prune: bool
+    planned: Plan, section: Section, wanted: Mapping[str, Row], sources: dict[str, ApiSource], *, prune: bool
 ) -> dict[str, set[str]]:
     """Plan the rows of a section. Return the names of the secrets of each row. New sources are added to `sources`."""
-    rows = section.model._default_manager.filter(tenant=made.tenant)
+    rows = section.model._default_manager.filter(tenant=planned.tenant)
     described_ones = own_rows(section, rows)
     there: dict[str, Offer] = {getattr(row, section.key): row for row in described_ones}
     foreign = set(rows.exclude(pk__in=described_ones).values_list(section.key, flat=True))
-    made.problems.extend(Problem((section.name, name), OF_AN_UPSTREAM) for name in sorted(foreign.intersection(wanted)))
+    planned.problems.extend(
+        Problem((section.name, name), OF_AN_UPSTREAM) for name in sorted(foreign.intersection(wanted))
+    )
     secrets: dict[str, set[str]] = {}
     for name, row in wanted.items():
         old = there.pop(name, None)
         before = described_row(section, old) if old is not None else None
-        new = builder.build(section, name, row, old or section.model(tenant=made.tenant), sources)
+        new = builder.build(section, name, row, old or section.model(tenant=planned.tenant), sources)
         if isinstance(new, ApiSource):
             sources[name] = new
         faults = list(builder.faults_of(section, new, (section.name, name)))
-        made.problems.extend(faults)
+        planned.problems.extend(faults)
         secrets[f"{section.word} {name}"] = builder.secrets_named_by(new)
         after = row if faults else described_row(section, new)
-        made.steps.extend(_steps(section, name, before, after, new))
+        planned.steps.extend(_steps(section, name, before, after, new))
     if section.model is Issuer:
-        issuers.note_secrets(made)
-    made.unchanged += len(wanted) - sum(step.kind == section.word for step in made.steps)
-    _leave_or_delete(made, section, there, prune=prune)
+        issuers.note_secrets(planned)
+    planned.unchanged += len(wanted) - sum(step.kind == section.word for step in planned.steps)
+    _leave_or_delete(planned, section, there, prune=prune)
     if len(wanted) + (0 if prune else len(there)) > section.most:
         plural = section.model._meta.verbose_name_plural
-        made.problems.append(
+        planned.problems.append(
             Problem((section.name,), f"A tenant has at most {section.most} {plural}. Delete one first.")
         )
     return secrets
@@ -121,15 +123,15 @@ def _steps(section: Section, name: str, before: Row | None, after: Row, row: Off
         yield Step(StepAction.CREATE if before is None else StepAction.CHANGE, section.word, name, before, after, row)
 
 
-def _leave_or_delete(made: Plan, section: Section, rest: dict[str, Offer], *, prune: bool) -> None:
+def _leave_or_delete(planned: Plan, section: Section, rest: dict[str, Offer], *, prune: bool) -> None:
     for name in sorted(rest):
         if prune:
             if isinstance(row := rest[name], Toolset) and (problem := why_not_deleted(row)):
-                made.problems.append(Problem((section.name, name), problem))
+                planned.problems.append(Problem((section.name, name), problem))
             gone = described_row(section, rest[name])
-            made.steps.append(Step(StepAction.DELETE, section.word, name, gone, None, rest[name]))
+            planned.steps.append(Step(StepAction.DELETE, section.word, name, gone, None, rest[name]))
         else:
-            made.kept.append(f"{section.word} {name}")
+            planned.kept.append(f"{section.word} {name}")
 
 
 class ApplyError(Exception):

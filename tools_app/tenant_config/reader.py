@@ -34,8 +34,8 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
             if key.value in seen:
                 raise YamlError(f"Line {key.start_mark.line + 1}: {str(key.value)[:100]!r} is given twice.")
             seen.add(str(key.value))
-        made: dict[Hashable, Any] = super().construct_mapping(node, deep)
-        return made
+        mapping: dict[Hashable, Any] = super().construct_mapping(node, deep)
+        return mapping
 
 
 def _without_base_60(tag: str, make: Callable[[Any, yaml.ScalarNode], Any]) -> None:

@@ -42,30 +42,30 @@ def shared_names(tenant: Tenant) -> list[str]:
     return _by_name(tenant)[1]
 
 
-def add_steps(made: Plan, sections: Mapping[str, Mapping[str, Row] | None], *, prune: bool) -> None:
+def add_steps(plan: Plan, sections: Mapping[str, Mapping[str, Row] | None], *, prune: bool) -> None:
     """Add the changes of service clients to a plan, and the problems that prevent them."""
     wanted = sections.get(SERVICE_CLIENTS)
     if wanted is None:
         return
-    there, shared = _by_name(made.tenant)
-    toolsets = _toolsets(made.tenant, sections.get("toolsets"), prune=prune)
+    there, shared = _by_name(plan.tenant)
+    toolsets = _toolsets(plan.tenant, sections.get("toolsets"), prune=prune)
     for name, row in wanted.items():
         path = (SERVICE_CLIENTS, name)
         if name in shared:
-            made.problems.append(Problem(path, SEVERAL))
+            plan.problems.append(Problem(path, SEVERAL))
             continue
-        faults = list(_faults(made.tenant, name, row, toolsets))
-        made.problems.extend(faults)
+        faults = list(_faults(plan.tenant, name, row, toolsets))
+        plan.problems.extend(faults)
         if not faults:
-            _add(made, name, row, there.pop(name, None))
+            _add(plan, name, row, there.pop(name, None))
         else:
             there.pop(name, None)
     for name in sorted(there):
         if prune:
-            made.steps.append(Step(StepAction.DELETE, WORD, name, _described(there[name]), None, there[name]))
+            plan.steps.append(Step(StepAction.DELETE, WORD, name, _described(there[name]), None, there[name]))
         else:
-            made.kept.append(f"{WORD} {name}")
-    made.kept.extend(f"{WORD} {name}" for name in shared if name not in wanted)
+            plan.kept.append(f"{WORD} {name}")
+    plan.kept.extend(f"{WORD} {name}" for name in shared if name not in wanted)
 
 
 def take(step: Step, row: ServiceClient, by: User | None) -> None:
@@ -98,24 +98,24 @@ def take(step: Step, row: ServiceClient, by: User | None) -> None:
         recorded.replace_keys(row, after["public_keys"])
 
 
-def _add(made: Plan, name: str, row: Row, old: ServiceClient | None) -> None:
+def _add(plan: Plan, name: str, row: Row, old: ServiceClient | None) -> None:
     """Add the change of one valid row to a plan."""
     path = (SERVICE_CLIENTS, name)
     if old is None and "public_keys" not in row:
-        made.missing_service_clients.append(name)
+        plan.missing_service_clients.append(name)
         return
     before = _described(old) if old is not None else None
     if before is not None and ("public_keys" in before) != ("public_keys" in row):
         is_signer = "public_keys" in before
-        made.problems.append(Problem((*path, "public_keys"), KEYS_MISSING if is_signer else KEYS_NOT_ALLOWED))
+        plan.problems.append(Problem((*path, "public_keys"), KEYS_MISSING if is_signer else KEYS_NOT_ALLOWED))
         return
-    into = old if old is not None else ServiceClient(tenant=made.tenant, name=name)
+    into = old if old is not None else ServiceClient(tenant=plan.tenant, name=name)
     _write(row, into)
-    after = {**_columns(into), **_told(row)}
+    after = {**_columns(into), **_other_fields(row)}
     if before == after:
-        made.unchanged += 1
+        plan.unchanged += 1
     else:
-        made.steps.append(
+        plan.steps.append(
             Step(StepAction.CREATE if old is None else StepAction.CHANGE, WORD, name, before, after, into)
         )
 
@@ -154,7 +154,7 @@ def _columns(row: ServiceClient) -> Row:
     return {name: value for name, value in values.items() if value != default_of(ServiceClient, name)}
 
 
-def _told(row: Row) -> Row:
+def _other_fields(row: Row) -> Row:
     """Return the fields of a valid row that are no columns, in their one form."""
     values: dict[str, Any] = {}
     if row.get("toolset"):

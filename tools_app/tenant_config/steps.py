@@ -34,7 +34,7 @@ class Step:
     @property
     def sides(self) -> tuple[Row, Row]:
         """Return before and after as JSON values for comparison: a file as its length and hash."""
-        return _told(self.before), _told(self.after)
+        return _comparable(self.before), _comparable(self.after)
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Plan:
         return sum(step.doing == doing for step in self.steps)
 
 
-def _told(row: Row | None) -> Row:
+def _comparable(row: Row | None) -> Row:
     return {
         name: f"{len(value)} bytes, SHA-256 {sha256(value).hexdigest()}" if isinstance(value, bytes) else value
         for name, value in (row or {}).items()

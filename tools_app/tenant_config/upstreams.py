@@ -21,12 +21,12 @@ from tools_app.upstreams.drafts import upstream_faults
 
 def faults_of(row: Upstream, path: Path) -> Iterator[Problem]:
     """Yield the problems of an upstream as the file describes it. It is not connected to."""
-    told: dict[str, list[str]] = {}
+    invalid: dict[str, list[str]] = {}
     try:
         row.clean()
     except ValidationError as problem:
-        told = dict(problem.message_dict)
-    for name, messages in {**told, **upstream_faults(row)}.items():
+        invalid = dict(problem.message_dict)
+    for name, messages in {**invalid, **upstream_faults(row)}.items():
         place = (*path, name) if name in UPSTREAMS.fields else path
         yield from (Problem(place, message) for message in messages)
 

@@ -201,7 +201,7 @@ class ToolContext:
         # The event loop that runs the questions of a synchronous function.
         self._loop = loop
         self._progress: ProgressThrottle | None = None
-        self._asked: dict[str, int] = {}
+        self._question_counts: dict[str, int] = {}
         self._questions = 0
         self._waiting: set[asyncio.Task[Any]] = set()
 
@@ -378,5 +378,5 @@ class ToolContext:
         return (await self.ask({name: question}))[name]
 
     def _next_name(self, area: str) -> str:
-        asked = self._asked[area] = self._asked.get(area, 0) + 1
-        return f"{area}-{asked}"
+        number = self._question_counts[area] = self._question_counts.get(area, 0) + 1
+        return f"{area}-{number}"

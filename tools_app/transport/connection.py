@@ -152,8 +152,8 @@ class Connection:
         refusal = await limits.request_limit_error(principal, self._address, max(1, len(values)))
         if refusal is None:
             return True
-        asked = [message.id for message in map(jsonrpc.message, values) if isinstance(message, Request)]
-        refused = [jsonrpc.error_message(id, refusal) for id in asked]
+        ids = [message.id for message in map(jsonrpc.message, values) if isinstance(message, Request)]
+        refused = [jsonrpc.error_message(id, refusal) for id in ids]
         if refused:
             self._send_queue.put(b"[%b]" % b",".join(refused) if isinstance(value, list) else refused[0])
         return False

@@ -70,8 +70,8 @@ def _is_allowed_origin(origin: str, scheme: str, host: str, allowed: tuple[str, 
     parsed = parse_origin(origin)
     if parsed is None:
         return False
-    own = parse_origin(f"{scheme}://{host}")
-    return parsed == own or parsed in {parse_origin(entry) for entry in allowed}
+    hub_origin = parse_origin(f"{scheme}://{host}")
+    return parsed == hub_origin or parsed in {parse_origin(entry) for entry in allowed}
 
 
 def parse_origin(origin: str) -> Origin | None:

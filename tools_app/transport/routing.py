@@ -48,10 +48,10 @@ def mcp_application(pages: Application) -> Application:
                 return
             await (refuse_socket(send) if scope["type"] == "websocket" else pages(scope, receive, send))
             return
-        own = {**scope, "url_route": {"slug": match["slug"]}}
+        inner_scope = {**scope, "url_route": {"slug": match["slug"]}}
         # Servers write the URL of this scope to their access logs, which must not contain keys.
         scope["query_string"] = b""
-        await consumer()(own, receive, send)
+        await consumer()(inner_scope, receive, send)
 
     return application
 

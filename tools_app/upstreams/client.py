@@ -338,12 +338,12 @@ class Client:
     def tell_later(self, telling: Coroutine[Any, Any, object]) -> None:
         """Tell the upstream something without waiting for it."""
 
-        async def tell() -> None:
+        async def send() -> None:
             with suppress(RequestFailed, ErrorResponse, TimeoutError):
                 async with asyncio.timeout(CANCEL_SECONDS):
                     await telling
 
-        task = asyncio.get_running_loop().create_task(tell())
+        task = asyncio.get_running_loop().create_task(send())
         self._cancelling.add(task)
         task.add_done_callback(self._cancelling.discard)
 

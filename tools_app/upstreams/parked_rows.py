@@ -39,6 +39,8 @@ HOLDER_GONE: Final = "the process that held it let go of it; the upstream may ha
 UNANSWERED, HOLDER_LOST = "unanswered", "lost"
 # The kind of the outcome of a task that failed.
 TASK_FAILED: Final = "task failed"
+# The key of the data of an outcome. Stored rows of earlier versions have this name.
+OUTCOME_DATA: Final = "said"
 
 
 class TooManyParked(Exception):
@@ -149,12 +151,12 @@ def release(id: UUID) -> None:
 
 def lost(cause: str) -> dict[str, Any]:
     """Return the outcome of a call whose end is unknown."""
-    return {"kind": HOLDER_LOST, "said": {"cause": cause}}
+    return {"kind": HOLDER_LOST, OUTCOME_DATA: {"cause": cause}}
 
 
 def unanswered() -> dict[str, Any]:
     """Return the outcome of a call whose client did not answer."""
-    return {"kind": UNANSWERED, "said": {"cause": NO_ANSWER}}
+    return {"kind": UNANSWERED, OUTCOME_DATA: {"cause": NO_ANSWER}}
 
 
 def sealed_output(id: UUID, output: Mapping[str, Any]) -> bytes:

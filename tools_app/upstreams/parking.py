@@ -29,7 +29,7 @@ from tools_app.tool_api.results import CallLost, ToolError
 from tools_app.upstreams import parked_rows
 from tools_app.upstreams.client import Listen, Message
 from tools_app.upstreams.errors import ErrorResponse, TaskFailed, UpstreamFailed
-from tools_app.upstreams.parked_rows import LOST, MAX_STORED_BYTES, State, Ticket, TooManyParked
+from tools_app.upstreams.parked_rows import LOST, MAX_STORED_BYTES, OUTCOME_DATA, State, Ticket, TooManyParked
 from tools_app.upstreams.questions import Request
 from tools_app.upstreams.runs import UpstreamRequest
 
@@ -53,16 +53,16 @@ Replies = Mapping[str, Mapping[str, Any]]
 
 @dataclass
 class Step:
-    """What became of a parked call: `asked` are its further questions, `outcome` is its end."""
+    """What became of a parked call: `questions` are its further ones, `outcome` is its end."""
 
     ticket: Ticket
-    asked: dict[str, Request]
+    questions: dict[str, Request]
     outcome: dict[str, Any] | None = None
 
     def result(self) -> dict[str, Any]:
         """Return the result of an ended call. Raises what ended the call: see Exchange.run."""
         assert self.outcome is not None
-        kind, data = self.outcome["kind"], self.outcome["said"]
+        kind, data = self.outcome["kind"], self.outcome[OUTCOME_DATA]
         match kind:
             case "error":
                 raise ErrorResponse(data["code"], data["message"], data["data"])
@@ -354,18 +354,21 @@ def _size(value: Any) -> int:
 
 
 def _problem(message: str) -> dict[str, Any]:
-    return {"kind": "problem", "said": {"message": message}}
+    return {"kind": "problem", OUTCOME_DATA: {"message": message}}
 
 
 def _outcome(run: UpstreamRequest) -> dict[str, Any]:
     """Return how a run ended, for another process."""
     try:
-        return {"kind": "result", "said": run.result()}
+        return {"kind": "result", OUTCOME_DATA: run.result()}
     except ErrorResponse as problem:
         error_kind = parked_rows.TASK_FAILED if isinstance(problem, TaskFailed) else "error"
-        return {"kind": error_kind, "said": {"code": problem.code, "message": problem.message, "data": problem.data}}
+        return {
+            "kind": error_kind,
+            OUTCOME_DATA: {"code": problem.code, "message": problem.message, "data": problem.data},
+        }
     except UpstreamFailed as problem:
-        return {"kind": "failure", "said": {"message": problem.message, "cause": problem.cause}}
+        return {"kind": "failure", OUTCOME_DATA: {"message": problem.message, "cause": problem.cause}}
     except ToolError as problem:
         return _problem(str(problem))
     except asyncio.CancelledError:

@@ -45,7 +45,7 @@ export async function report(client, transport, version, call) {
   }, LIMIT_MS).unref();
   await client.connect(transport);
   const seen = await play(client, call);
-  const told = { version: version(), ...seen };
+  const summary = { version: version(), ...seen };
   await client.close();
-  process.stdout.write(JSON.stringify(told));
+  process.stdout.write(JSON.stringify(summary));
 }

@@ -16,7 +16,7 @@ const { Client, StreamableHTTPClientTransport, UnauthorizedError } =
       };
 
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
-const say = (told) => console.log(JSON.stringify(told));
+const say = (value) => console.log(JSON.stringify(value));
 const redirect = "http://localhost:33418/callback";
 const kept = {};
 const provider = {

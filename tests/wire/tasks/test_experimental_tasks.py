@@ -261,8 +261,8 @@ def test_whatever_shows_a_task_says_when_it_was_made_and_how_long_it_is_kept(
     cancelled = result_of(session_peer, "tasks/cancel", {"taskId": created["taskId"]})
     for body in (created, shown, in_list, cancelled):
         assert body["ttl"] == 1_800_000
-        made, changed = (datetime.fromisoformat(body[name]) for name in ("createdAt", "lastUpdatedAt"))
-        assert before <= made <= changed <= datetime.now(UTC)
+        created_at, updated_at = (datetime.fromisoformat(body[name]) for name in ("createdAt", "lastUpdatedAt"))
+        assert before <= created_at <= updated_at <= datetime.now(UTC)
         assert body["createdAt"] == created["createdAt"]
         assert "_meta" not in body
 
@@ -272,7 +272,7 @@ def test_a_task_is_kept_as_long_as_it_is_wished_but_not_longer_than_the_hub_allo
     session_peer: Peer, here: None, gate: Gate, settings: Any
 ) -> None:
     settings.MCPHUB_MAX_TASK_TTL = 3600
-    for task, kept in (
+    for task, ttl in (
         ({}, 3_600_000),
         ({"ttl": None}, 3_600_000),
         ({"ttl": 10**12}, 3_600_000),
@@ -282,7 +282,7 @@ def test_a_task_is_kept_as_long_as_it_is_wished_but_not_longer_than_the_hub_allo
         created = message_of(session_peer.request("tools/call", call_params("must_hold") | {"task": task}))["result"][
             "task"
         ]
-        assert created["ttl"] == get_task(session_peer, created["taskId"])["ttl"] == kept
+        assert created["ttl"] == get_task(session_peer, created["taskId"])["ttl"] == ttl
 
 
 @pytest.mark.shows("tasks.limits")
@@ -461,16 +461,16 @@ def test_the_list_comes_in_pages_and_holds_each_task_once_the_newest_first(
     session_peer: Peer, here: None, gate: Gate, monkeypatch: pytest.MonkeyPatch, in_state: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr(methods, "PAGE", 3)
-    made = [
+    ids = [
         create_task(session_peer, "must_hold" if number % 2 else "must", {} if number % 2 else {"word": "x"})
         for number in range(7)
     ]
-    for task in made[::2]:
+    for task in ids[::2]:
         in_state(session_peer, task, "completed")
     page = result_of(session_peer, "tasks/list", {})
     assert len(page["tasks"]) == 3
     assert page["nextCursor"]
-    assert task_ids(session_peer) == made[::-1]
+    assert task_ids(session_peer) == ids[::-1]
     for shown in page["tasks"]:
         assert get_task(session_peer, shown["taskId"]) == shown
 
@@ -663,11 +663,14 @@ def test_tasks_of_callers_without_a_key_are_not_listed_and_have_random_ids(anony
 
 @pytest.mark.shows("tasks.bound")
 def test_a_task_of_a_key_is_not_for_those_without_one(anonymous_peer: Peer, session_peer: Peer, here: None) -> None:
-    own, other = create_task(session_peer, "must", {"word": "x"}), create_task(anonymous_peer, "must", {"word": "y"})
+    of_key, without_key = (
+        create_task(session_peer, "must", {"word": "x"}),
+        create_task(anonymous_peer, "must", {"word": "y"}),
+    )
     for method in METHODS:
-        assert error_for(anonymous_peer, method, {"taskId": own})["code"] == -32602
-        assert error_for(session_peer, method, {"taskId": other})["code"] == -32602
-    assert task_ids(session_peer) == [own]
+        assert error_for(anonymous_peer, method, {"taskId": of_key})["code"] == -32602
+        assert error_for(session_peer, method, {"taskId": without_key})["code"] == -32602
+    assert task_ids(session_peer) == [of_key]
 
 
 # --- Limits -------------------------------------------------------------------------------------------------------

@@ -26,9 +26,9 @@ def use(issuer: Issuer, ids: list[str], until: datetime) -> bool:
     They are remembered `until` they have expired. Raises TooMany.
     """
     now = timezone.now()
-    own = UsedAssertion.objects.filter(issuer=issuer)
-    _remove(list(own.filter(expires_at__lte=now).values_list("pk", flat=True)[:MAX_REMOVED]))
-    if own.count() + len(ids) > MAX_REMEMBERED:
+    used = UsedAssertion.objects.filter(issuer=issuer)
+    _remove(list(used.filter(expires_at__lte=now).values_list("pk", flat=True)[:MAX_REMOVED]))
+    if used.count() + len(ids) > MAX_REMEMBERED:
         raise TooMany
     rows = [UsedAssertion(issuer=issuer, digest=_digest(issuer, id), expires_at=until) for id in ids]
     try:

@@ -54,8 +54,8 @@ class TooManyFailures(Exception):
 def issue(issuer: Issuer) -> str:
     """Store a new token of an issuer's directory in place of an earlier one; return it. It is shown once."""
     token = START + secrets.token_urlsafe(KEY_BYTES)
-    said = {"prefix": token[:PREFIX_LENGTH], "digest": digest_of(token), "created_at": timezone.now()}
-    Directory.objects.update_or_create(issuer=issuer, defaults={**said, "last_used_at": None})
+    columns = {"prefix": token[:PREFIX_LENGTH], "digest": digest_of(token), "created_at": timezone.now()}
+    Directory.objects.update_or_create(issuer=issuer, defaults={**columns, "last_used_at": None})
     return token
 
 
@@ -156,7 +156,7 @@ def claims_of(entry: DirectoryUser, known_ids: Mapping[str, UUID] | None = None)
     """
     name = entry.resource.get("name") or {}
     groups = list(entry.groups.all())
-    said = {
+    claims = {
         "preferred_username": entry.user_name,
         "email": primary_email(entry.resource),
         "given_name": name.get("givenName"),
@@ -166,7 +166,7 @@ def claims_of(entry: DirectoryUser, known_ids: Mapping[str, UUID] | None = None)
         known_ids = external_ids(entry.issuer_id) if groups else {}
     known = [group.display_name for group in groups if known_ids.get(group.display_name, group.pk) == group.pk]
     known += [group.external_id for group in groups if group.external_id]
-    return {**{claim: value for claim, value in said.items() if value}, "groups": known}
+    return {**{claim: value for claim, value in claims.items() if value}, "groups": known}
 
 
 def primary_email(resource: Mapping[str, Any]) -> str:
@@ -183,13 +183,13 @@ def entry_of(identity: Identity) -> DirectoryUser | None:
 
 def entry_for(issuer: Issuer, claims: Mapping[str, Any]) -> DirectoryUser | None:
     """Return what the directory says of the person of these claims, by the external ID."""
-    said = claims.get(issuer.directory_claim)
-    if isinstance(said, list) and len(said) == 1:
+    external_id = claims.get(issuer.directory_claim)
+    if isinstance(external_id, list) and len(external_id) == 1:
         # An attribute of SAML is a list.
-        said = said[0]
-    if not isinstance(said, str) or not said:
+        external_id = external_id[0]
+    if not isinstance(external_id, str) or not external_id:
         return None
-    rows = DirectoryUser.objects.filter(issuer=issuer, external_id=said)
+    rows = DirectoryUser.objects.filter(issuer=issuer, external_id=external_id)
     return rows.select_related("identity__person", "identity__issuer").first()
 
 

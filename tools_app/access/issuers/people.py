@@ -190,7 +190,7 @@ def vouch(identity: Identity, claims: Mapping[str, Any] | None, refresh_token: s
     issuer that is turned off.
     """
     now = timezone.now()
-    said = identity.claims if claims is None else claims
+    current_claims = identity.claims if claims is None else claims
     if claims is not None:
         identity.claims = _stored_claims(claims)
     identity.verified_at = identity.checked_at = now
@@ -199,7 +199,7 @@ def vouch(identity: Identity, claims: Mapping[str, Any] | None, refresh_token: s
         identity.ciphertext = encryption.seal(refresh_token.encode(), _purpose(identity))
     is_stored = False
     while not is_stored:
-        is_stored = _store(identity, said, is_check=is_check)
+        is_stored = _store(identity, current_claims, is_check=is_check)
 
 
 def _store(identity: Identity, claims: Mapping[str, Any], *, is_check: bool) -> bool:
@@ -222,8 +222,8 @@ def _store(identity: Identity, claims: Mapping[str, Any], *, is_check: bool) -> 
         is_unchanged = now is not None and all(getattr(issuer, name) == value for name, value in now.items())
         # A new role waited for the change log, and the directory may have changed the person meanwhile.
         is_unchanged = is_unchanged and rule_of(issuer, _entry(identity, claims), claims).role == role
-        own = Identity.objects.select_for_update(of=("self",)).filter(pk=identity.pk, ended_at=None)
-        has_ended = is_check and own.values_list("pk", flat=True).first() is None
+        current = Identity.objects.select_for_update(of=("self",)).filter(pk=identity.pk, ended_at=None)
+        has_ended = is_check and current.values_list("pk", flat=True).first() is None
         if has_ended or not is_unchanged:
             transaction.set_rollback(True)
         else:
@@ -334,27 +334,27 @@ def create(issuer: Issuer, subject: str, claims: Mapping[str, Any]) -> Identity:
 
 def describe(person: User, claims: Mapping[str, Any]) -> None:
     """Store the name and the e-mail of an account as claims say them."""
-    said = {
+    fields = {
         "first_name": _text(claims, "given_name", MAX_NAME),
         "last_name": _text(claims, "family_name", MAX_NAME),
         "email": _text(claims, "email", MAX_EMAIL),
     }
-    changed = [name for name, value in said.items() if getattr(person, name) != value]
+    changed = [name for name, value in fields.items() if getattr(person, name) != value]
     if changed:
         for name in changed:
-            setattr(person, name, said[name])
+            setattr(person, name, fields[name])
         person.save(update_fields=changed)
 
 
 def _stored_claims(claims: Mapping[str, Any]) -> dict[str, Any]:
     """Return the claims that are stored; none if they are too large."""
-    kept = {name: value for name, value in claims.items() if name not in PASSING}
-    return kept if len(orjson.dumps(kept)) <= MAX_CLAIM_BYTES else {}
+    stored = {name: value for name, value in claims.items() if name not in PASSING}
+    return stored if len(orjson.dumps(stored)) <= MAX_CLAIM_BYTES else {}
 
 
 def _name(claims: Mapping[str, Any]) -> str:
-    said = (_text(claims, name, MAX_EMAIL).partition("@")[0] for name in ("preferred_username", "email"))
-    return next(filter(None, (_OTHERS.sub("-", text)[:MAX_NAME].strip("-") for text in said)), "person")
+    candidates = (_text(claims, name, MAX_EMAIL).partition("@")[0] for name in ("preferred_username", "email"))
+    return next(filter(None, (_OTHERS.sub("-", text)[:MAX_NAME].strip("-") for text in candidates)), "person")
 
 
 def _text(claims: Mapping[str, Any], name: str, most: int) -> str:

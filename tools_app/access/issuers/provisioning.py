@@ -82,12 +82,12 @@ def key_of(text: str) -> str:
 # --- Users ----------------------------------------------------------------------------------------------------
 
 
-def create_user(issuer: Issuer, said: UserValues) -> DirectoryUser:
+def create_user(issuer: Issuer, values: UserValues) -> DirectoryUser:
     """Store a person, with an account unless they signed in before. Raises NotUnique, TooMany."""
     row = DirectoryUser(issuer=issuer)
-    _check_user(row, said)
-    _fill_user(row, said)
-    found = _known(issuer, said.external_id)
+    _check_user(row, values)
+    _fill_user(row, values)
+    found = _known(issuer, values.external_id)
     if found is None:
         try:
             found = people.create(issuer, "", _claims_of_new(row))
@@ -101,11 +101,11 @@ def create_user(issuer: Issuer, said: UserValues) -> DirectoryUser:
     return row
 
 
-def save_user(row: DirectoryUser, said: UserValues) -> None:
+def save_user(row: DirectoryUser, values: UserValues) -> None:
     """Store what the directory now says of a person. Raises NotUnique."""
-    _check_user(row, said)
-    is_found_anew = said.external_id != row.external_id
-    _fill_user(row, said)
+    _check_user(row, values)
+    is_found_anew = values.external_id != row.external_id
+    _fill_user(row, values)
     row.changed_at = timezone.now()
     row.save(update_fields=SAID)
     if is_found_anew:
@@ -146,18 +146,18 @@ def delete_user(row: DirectoryUser) -> None:
     directory.discard(identity)
 
 
-def _check_user(row: DirectoryUser, said: UserValues) -> None:
+def _check_user(row: DirectoryUser, values: UserValues) -> None:
     others = DirectoryUser.objects.filter(issuer=row.issuer).exclude(pk=row.pk)
-    if others.filter(user_name_key=key_of(said.user_name)).exists():
+    if others.filter(user_name_key=key_of(values.user_name)).exists():
         raise NotUnique("Another user has this userName.")
-    if said.external_id and others.filter(external_id=said.external_id).exists():
+    if values.external_id and others.filter(external_id=values.external_id).exists():
         raise NotUnique("Another user has this externalId.")
 
 
-def _fill_user(row: DirectoryUser, said: UserValues) -> None:
-    row.user_name, row.user_name_key = said.user_name, key_of(said.user_name)
-    row.external_id, row.active, row.resource = said.external_id, said.active, said.others
-    lines = [line for email in said.others.get("emails") or [] for line in _lines(email)]
+def _fill_user(row: DirectoryUser, values: UserValues) -> None:
+    row.user_name, row.user_name_key = values.user_name, key_of(values.user_name)
+    row.external_id, row.active, row.resource = values.external_id, values.active, values.others
+    lines = [line for email in values.others.get("emails") or [] for line in _lines(email)]
     row.emails_key = "\n{}\n".format("\n".join(lines)) if lines else ""
 
 
@@ -198,30 +198,30 @@ def _claims_of_new(row: DirectoryUser) -> dict[str, Any]:
 # --- Groups ---------------------------------------------------------------------------------------------------
 
 
-def create_group(issuer: Issuer, said: GroupValues) -> tuple[DirectoryGroup, list[Part]]:
+def create_group(issuer: Issuer, values: GroupValues) -> tuple[DirectoryGroup, list[Part]]:
     """Store a group; return it and the parts that are left to do. Raises NotUnique, TooMany, UnknownMember."""
     if DirectoryGroup.objects.filter(issuer=issuer).count() >= MAX_GROUPS:
         raise TooMany(f"A directory has at most {MAX_GROUPS} groups. Assign fewer groups to this application.")
     row = DirectoryGroup(issuer=issuer)
-    _fill_group(row, said)
+    _fill_group(row, values)
     row.save(force_insert=True)
     also = _members_of_named(row, {row.external_id})
-    return row, _begin(row, _parts(row, set(said.members or ()), also))
+    return row, _begin(row, _parts(row, set(values.members or ()), also))
 
 
-def save_group(row: DirectoryGroup, said: GroupValues) -> list[Part]:
+def save_group(row: DirectoryGroup, values: GroupValues) -> list[Part]:
     """Store what the directory now says of a group; return the parts that are left to do.
 
     Raises NotUnique, TooMany, UnknownMember.
     """
-    ids = {row.external_id, said.external_id}
-    _fill_group(row, said)
+    ids = {row.external_id, values.external_id}
+    _fill_group(row, values)
     row.changed_at = timezone.now()
     row.save(update_fields=["display_name", "display_name_key", "external_id", "changed_at"])
     now = set(row.members.values_list("pk", flat=True))
     # Although they may be as before: an earlier request may have been interrupted.
-    also = now | _members_of_named(row, ids) if said.names else set()
-    return _begin(row, _parts(row, now if said.members is None else set(said.members), also))
+    also = now | _members_of_named(row, ids) if values.names else set()
+    return _begin(row, _parts(row, now if values.members is None else set(values.members), also))
 
 
 def shrink_group(row: DirectoryGroup) -> list[Part]:
@@ -290,12 +290,12 @@ def _members_of_named(row: DirectoryGroup, ids: set[str]) -> set[UUID]:
     return set(others.exclude(members=None).values_list("members", flat=True))
 
 
-def _fill_group(row: DirectoryGroup, said: GroupValues) -> None:
+def _fill_group(row: DirectoryGroup, values: GroupValues) -> None:
     others = DirectoryGroup.objects.filter(issuer=row.issuer).exclude(pk=row.pk)
-    if said.external_id and others.filter(external_id=said.external_id).exists():
+    if values.external_id and others.filter(external_id=values.external_id).exists():
         raise NotUnique("Another group has this externalId.")
-    row.display_name, row.display_name_key = said.display_name, key_of(said.display_name)
-    row.external_id = said.external_id
+    row.display_name, row.display_name_key = values.display_name, key_of(values.display_name)
+    row.external_id = values.external_id
 
 
 def _identities(users: Iterable[UUID]) -> list[UUID]:

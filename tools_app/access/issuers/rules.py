@@ -71,5 +71,5 @@ def _text(value: Any) -> str:
 def _looked_at(rules: Iterable[Mapping[str, Any]], claims: Mapping[str, Any]) -> str:
     """Return the values of the claims that the rules look at, as in "your groups (g1, g2)"."""
     names = dict.fromkeys(name for rule in rules for name in rule.get("claims", {})) or {"groups": None}
-    said = [f"{name} ({', '.join(values(claims, name)[:MAX_NAMED]) or 'none'})" for name in list(names)[:MAX_NAMED]]
-    return f"your {', '.join(said)}"
+    named = [f"{name} ({', '.join(values(claims, name)[:MAX_NAMED]) or 'none'})" for name in list(names)[:MAX_NAMED]]
+    return f"your {', '.join(named)}"

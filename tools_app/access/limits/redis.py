@@ -180,15 +180,15 @@ class RedisStore:
         self._prefix = f"{prefix}:limits:"
         self._script = redis.from_url(url, **BOUNDS, retry=Retry(NoBackoff(), 1)).register_script(SCRIPT)
         self._posts: WeakKeyDictionary[asyncio.AbstractEventLoop, _RequestBatcher] = WeakKeyDictionary()
-        self._own = MemoryStore()
+        self._local = MemoryStore()
         self.circuit = CircuitBreaker("Redis", self._probe, ", and limits are counted by each process alone")
 
     async def take(self, rates: Sequence[Rate], count: int) -> tuple[int, float] | None:
         """Like MemoryStore."""
         request = ("take", count, [(self._named(rate.key), rate.most, rate.seconds * 1000) for rate in rates])
-        answer = await self._ask(request)
+        answer = await self._send(request)
         if answer is None:
-            return self._own.take_here(rates, count)
+            return self._local.take_here(rates, count)
         return (answer[0] - 1, answer[1] / 1000) if answer else None
 
     def take_here(self, rates: Sequence[Rate], count: int) -> tuple[int, float] | None:
@@ -197,38 +197,38 @@ class RedisStore:
             ("take", count, [(self._named(rate.key), rate.most, rate.seconds * 1000) for rate in rates])
         )
         if answer is None:
-            return self._own.take_here(rates, count)
+            return self._local.take_here(rates, count)
         return (answer[0] - 1, answer[1] / 1000) if answer else None
 
     async def acquire(self, concurrency_limits: Sequence[ConcurrencyLimit], id: str, seconds: float) -> int | None:
         """Like MemoryStore."""
-        answer = await self._ask(self._acquire_request(concurrency_limits, id, seconds))
+        answer = await self._send(self._acquire_request(concurrency_limits, id, seconds))
         if answer is None:
-            return self._own.acquire_here(concurrency_limits, id, seconds)
+            return self._local.acquire_here(concurrency_limits, id, seconds)
         return answer[0] - 1 if answer else None
 
     def release_soon(self, keys: Sequence[str], id: str) -> None:
         """Release slots without waiting, from the event loop on which they were acquired."""
-        self._own.release(keys, id)
+        self._local.release(keys, id)
         if not self.circuit.is_open:
             self._post().send(("release", id, [self._named(key) for key in keys]))
 
     def release(self, keys: Sequence[str], id: str) -> None:
         """Release slots from a thread that may block."""
-        self._own.release(keys, id)
+        self._local.release(keys, id)
         self._ask_here(("release", id, [self._named(key) for key in keys]))
 
     def acquire_here(self, concurrency_limits: Sequence[ConcurrencyLimit], id: str, seconds: float) -> int | None:
         """Like `acquire`, from a thread that may block."""
         answer = self._ask_here(self._acquire_request(concurrency_limits, id, seconds))
         if answer is None:
-            return self._own.acquire_here(concurrency_limits, id, seconds)
+            return self._local.acquire_here(concurrency_limits, id, seconds)
         return answer[0] - 1 if answer else None
 
     def renew(self, key: str, ids: Iterable[str], seconds: float, *, again: bool) -> None:
         """Like MemoryStore."""
         ids = list(ids)
-        self._own.renew(key, ids, seconds, again=False)
+        self._local.renew(key, ids, seconds, again=False)
         self._ask_here(("renew", int(seconds * 1000), self._named(key), ids, again))
 
     async def close(self) -> None:
@@ -250,7 +250,7 @@ class RedisStore:
             post = self._posts[loop] = _RequestBatcher(self._url)
         return post
 
-    async def _ask(self, request: Request) -> Answer | None:
+    async def _send(self, request: Request) -> Answer | None:
         """Return Redis's answer; None while it is unreachable."""
         if self.circuit.is_open:
             return None

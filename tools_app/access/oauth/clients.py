@@ -75,7 +75,7 @@ def from_document(client_id: str, document: Mapping[str, Any]) -> OAuthClient:
     if method not in (PUBLIC, SIGNED):
         raise InvalidMetadata(f"A client with a metadata document has no secret: {PUBLIC} or {SIGNED}.")
     methods = _methods(document, method)
-    said = {
+    values = {
         **_keys(document, methods),
         "source": ClientSource.DOCUMENT,
         "name": _name(document) or urlsplit(client_id).netloc[:MAX_NAME],
@@ -85,9 +85,9 @@ def from_document(client_id: str, document: Mapping[str, Any]) -> OAuthClient:
         "fetched_at": timezone.now(),
     }
     # What was read from another place is not of this client any more.
-    moved = OAuthClient.objects.filter(client_id=client_id).exclude(jwks_uri=said["jwks_uri"])
+    moved = OAuthClient.objects.filter(client_id=client_id).exclude(jwks_uri=values["jwks_uri"])
     moved.update(jwks=None, keys_fetched_at=None)
-    client, _ = OAuthClient.objects.update_or_create(client_id=client_id, defaults=said)
+    client, _ = OAuthClient.objects.update_or_create(client_id=client_id, defaults=values)
     return client
 
 
@@ -101,8 +101,8 @@ def register(metadata: Mapping[str, Any]) -> tuple[OAuthClient, str]:
         raise InvalidMetadata(f"token_endpoint_auth_method is one of {', '.join(AUTH_METHODS)}.")
     if metadata.get("jwks_uri") and metadata.get("jwks"):
         raise InvalidMetadata("Send either jwks_uri or jwks (RFC 7591, section 2).")
-    said = {**_returns(metadata), **_keys(metadata, [method])}
-    if said["redirect_uris"]:
+    values = {**_returns(metadata), **_keys(metadata, [method])}
+    if values["redirect_uris"]:
         _check_response_types(metadata)
     if OAuthClient.objects.filter(source=ClientSource.DYNAMIC, connections=None).count() >= MAX_UNUSED:
         raise TooManyClients
@@ -111,7 +111,7 @@ def register(metadata: Mapping[str, Any]) -> tuple[OAuthClient, str]:
         client_id=f"mcphub_client_{secrets.token_urlsafe(16)}",
         source=ClientSource.DYNAMIC,
         name=_name(metadata) or "Unnamed client",
-        **said,
+        **values,
         auth_method=method,
         secret_digest=digest_of(secret) if secret else "",
     )

@@ -102,9 +102,9 @@ def asks_too_often(row: DeviceCode) -> bool:
     return is_early
 
 
-def _decide(row: DeviceCode, **said: object) -> bool:
+def _decide(row: DeviceCode, **columns: object) -> bool:
     waiting = DeviceCode.objects.filter(pk=row.pk, connection=None, refused_at=None, expires_at__gt=timezone.now())
-    return bool(waiting.update(**said))
+    return bool(waiting.update(**columns))
 
 
 def _new_user_code() -> str:

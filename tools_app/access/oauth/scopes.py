@@ -42,8 +42,8 @@ def granted(requested: str | None, named: Iterable[str] = ()) -> str:
 
 def narrowed(scope: str, requested: str | None) -> str:
     """Return those of `scope` that are requested."""
-    asked = set((requested or "").split())
-    return " ".join(one for one in scope.split() if one in asked)
+    wanted = set((requested or "").split())
+    return " ".join(one for one in scope.split() if one in wanted)
 
 
 def covers(allowed: str, wanted: str) -> bool:

@@ -27,14 +27,14 @@ class SnippetRequest(msgspec.Struct, frozen=True):
     mirrored: dict[str, str] = {}
 
 
-def curl(url: str, key: str, asked: SnippetRequest) -> str:
+def curl(url: str, key: str, request: SnippetRequest) -> str:
     """Return shell commands: one in the modern era; a session, the request and its end in the handshake era."""
-    return _modern_curl(url, key, asked) if is_modern(asked.version) else _handshake_curl(url, key, asked)
+    return _modern_curl(url, key, request) if is_modern(request.version) else _handshake_curl(url, key, request)
 
 
-def python(url: str, key: str, asked: SnippetRequest) -> str:
+def python(url: str, key: str, request: SnippetRequest) -> str:
     """Return a program for version 2 of the `mcp` package."""
-    mode = "" if is_modern(asked.version) else ', mode="legacy"'
+    mode = "" if is_modern(request.version) else ', mode="legacy"'
     return f"""\
 import asyncio
 
@@ -51,16 +51,16 @@ async def main() -> None:
         httpx2.AsyncClient(headers=HEADERS, timeout=60) as http,
         Client(streamable_http_client(URL, http_client=http){mode}) as client,
     ):
-        {_python_call(asked)}
+        {_python_call(request)}
 
 
 asyncio.run(main())
 """
 
 
-def typescript(url: str, key: str, asked: SnippetRequest) -> str:
+def typescript(url: str, key: str, request: SnippetRequest) -> str:
     """Return a program for version 2 of the package @modelcontextprotocol/client."""
-    mode = "auto" if is_modern(asked.version) else "legacy"
+    mode = "auto" if is_modern(request.version) else "legacy"
     return f"""\
 import {{ Client, StreamableHTTPClientTransport }} from "@modelcontextprotocol/client";
 
@@ -70,7 +70,7 @@ const transport = new StreamableHTTPClientTransport(new URL({_json(url)}), {{
 }});
 
 await client.connect(transport);
-{_typescript_call(asked)}
+{_typescript_call(request)}
 await client.close();
 """
 
@@ -85,22 +85,22 @@ def header_value(text: str) -> str:
 # --- curl -----------------------------------------------------------------------------------------------------------
 
 
-def _modern_curl(url: str, key: str, asked: SnippetRequest) -> str:
+def _modern_curl(url: str, key: str, request: SnippetRequest) -> str:
     meta = {
-        inbound.VERSION_META: asked.version,
+        inbound.VERSION_META: request.version,
         inbound.CLIENT_META: CLIENT,
         inbound.CAPABILITIES_META: {},
     }
-    headers = {"MCP-Protocol-Version": asked.version, "Mcp-Method": asked.method}
-    named_by = inbound.NAMED_BY.get(asked.method)
+    headers = {"MCP-Protocol-Version": request.version, "Mcp-Method": request.method}
+    named_by = inbound.NAMED_BY.get(request.method)
     if named_by:
-        headers["Mcp-Name"] = header_value(str(asked.params.get(named_by, "")))
-    body = _rpc(asked.method, {**asked.params, "_meta": meta})
-    return _posting(url, key, {**headers, **asked.mirrored}, body)
+        headers["Mcp-Name"] = header_value(str(request.params.get(named_by, "")))
+    body = _rpc(request.method, {**request.params, "_meta": meta})
+    return _posting(url, key, {**headers, **request.mirrored}, body)
 
 
-def _handshake_curl(url: str, key: str, asked: SnippetRequest) -> str:
-    opening = {"protocolVersion": asked.version, "capabilities": {}, "clientInfo": CLIENT}
+def _handshake_curl(url: str, key: str, request: SnippetRequest) -> str:
+    opening = {"protocolVersion": request.version, "capabilities": {}, "clientInfo": CLIENT}
     opened = _posting(url, key, {}, _rpc("initialize", opening), "-sS -D - -o /dev/null")
     session = '-H "Mcp-Session-Id: $session"'
     initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -109,7 +109,7 @@ def _handshake_curl(url: str, key: str, asked: SnippetRequest) -> str:
             f"session=$({opened} \\",
             "  | tr -d '\\r' | sed -n 's/^[Mm][Cc][Pp]-[Ss]ession-[Ii][Dd]: //p')",
             _posting(url, key, {}, initialized, f"-sS {session}"),
-            _posting(url, key, {}, _rpc(asked.method, asked.params), f"-sS {session}"),
+            _posting(url, key, {}, _rpc(request.method, request.params), f"-sS {session}"),
             f"curl -sS -X DELETE {shlex.quote(url)} {session} \\\n  -H {shlex.quote(f'Authorization: Bearer {key}')}",
         ]
     )
@@ -135,9 +135,9 @@ def _rpc(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
 # --- The SDKs -------------------------------------------------------------------------------------------------------
 
 
-def _python_call(asked: SnippetRequest) -> str:
-    params = asked.params
-    match asked.method:
+def _python_call(request: SnippetRequest) -> str:
+    params = request.params
+    match request.method:
         case "tools/call":
             call = f"client.call_tool({_python(params.get('name'))}, {_python(params.get('arguments', {}))})"
         case "resources/read":
@@ -149,11 +149,11 @@ def _python_call(asked: SnippetRequest) -> str:
     return f"print(await {call})"
 
 
-def _typescript_call(asked: SnippetRequest) -> str:
+def _typescript_call(request: SnippetRequest) -> str:
     names = {"tools/call": "callTool", "resources/read": "readResource", "prompts/get": "getPrompt"}
-    if asked.method not in names:
+    if request.method not in names:
         return "for (const tool of (await client.listTools()).tools) console.log(tool.name);"
-    return f"console.log(JSON.stringify(await client.{names[asked.method]}({_json(asked.params)}), null, 2));"
+    return f"console.log(JSON.stringify(await client.{names[request.method]}({_json(request.params)}), null, 2));"
 
 
 def _json(value: Any) -> str:

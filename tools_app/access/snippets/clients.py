@@ -129,9 +129,9 @@ def cursor_link(name: str, url: str, key: str) -> str:
 
 def vscode(name: str, url: str) -> str:
     """Return VS Code's mcp.json, which lets it ask for the key."""
-    asked = {"type": "promptString", "id": INPUT, "description": f"API key of {name}", "password": True}
+    prompt = {"type": "promptString", "id": INPUT, "description": f"API key of {name}", "password": True}
     server = {"type": "http", **_server(url, f"${{input:{INPUT}}}")}
-    return _pretty({"inputs": [asked], "servers": {name: server}})
+    return _pretty({"inputs": [prompt], "servers": {name: server}})
 
 
 def codex(name: str, url: str) -> str:

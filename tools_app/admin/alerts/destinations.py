@@ -59,20 +59,20 @@ class DestinationForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean(self) -> dict[str, Any] | None:
         """Check bounds and the address of the kind. Raises ValidationError."""
-        said = super().clean() or self.cleaned_data
+        cleaned = super().clean() or self.cleaned_data
         for kind, name in ADDRESSES.items():
-            if name in self.fields and "kind" in said and said["kind"] != kind:
+            if name in self.fields and "kind" in cleaned and cleaned["kind"] != kind:
                 # It is not shown, so what was typed before another kind was chosen does not count.
-                said[name] = ""
+                cleaned[name] = ""
                 self.errors.pop(name, None)
-        if "tenant" in said:
-            self.instance.tenant = said["tenant"]
-        self.instance.kind = said.get("kind", self.instance.kind)
-        self.instance.url = said.get("url", self.instance.url)
+        if "tenant" in cleaned:
+            self.instance.tenant = cleaned["tenant"]
+        self.instance.kind = cleaned.get("kind", self.instance.kind)
+        self.instance.url = cleaned.get("url", self.instance.url)
         destinations.check_destination(self.instance)
         if "enabled" in self.changed_data:
             self.instance.disabled_reason = ""
-        return said
+        return cleaned
 
 
 @admin.register(AlertDestination, site=site)

@@ -47,10 +47,10 @@ def send_tests(request: HttpRequest, chosen: Sequence[AlertDestination], rule: A
         if monotonic() < end:
             delivery.attempt(found.pk)
             found.refresh_from_db()
-        _tell(request, found, row)
+        _show_result(request, found, row)
 
 
-def _tell(request: HttpRequest, found: AlertDelivery, row: AlertDestination) -> None:
+def _show_result(request: HttpRequest, found: AlertDelivery, row: AlertDestination) -> None:
     if found.status == DeliveryStatus.DELIVERED:
         messages.success(request, f"The test message to {row} was delivered.")
     elif found.status == DeliveryStatus.FAILED:

@@ -91,16 +91,16 @@ class RuleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean(self) -> dict[str, Any] | None:
         """Check bounds, and that the destinations belong to the tenant. Raises ValidationError."""
-        said = super().clean() or self.cleaned_data
-        if "tenant" in said:
-            self.instance.tenant = said["tenant"]
-        if self.instance.kind or said.get("kind"):
+        cleaned = super().clean() or self.cleaned_data
+        if "tenant" in cleaned:
+            self.instance.tenant = cleaned["tenant"]
+        if self.instance.kind or cleaned.get("kind"):
             destinations.check_rule(self.instance)
         try:
-            destinations.check_recipients(self.instance, list(said.get("destinations", ())))
+            destinations.check_recipients(self.instance, list(cleaned.get("destinations", ())))
         except ValidationError as problem:
             self.add_error(None, problem)
-        return said
+        return cleaned
 
 
 @admin.register(AlertRule, site=site)

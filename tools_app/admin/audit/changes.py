@@ -60,8 +60,8 @@ class ObjectFilter(DropdownFilter):
     parameter_name = "object"
 
     def lookups(self, request: HttpRequest, model_admin: RecordAdmin) -> list[tuple[str, str]]:
-        asked = request.GET.get(self.parameter_name)
-        return [(asked, "Object")] if asked else []
+        selected = request.GET.get(self.parameter_name)
+        return [(selected, "Object")] if selected else []
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset.filter(object_id=self.value()) if self.value() else queryset

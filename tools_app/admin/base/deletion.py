@@ -26,5 +26,5 @@ def without_link_tables(rows: Iterable[Any], counts: dict[str, int]) -> tuple[li
 
 
 def _without(rows: Iterable[Any], begin: tuple[str, ...]) -> list[Any]:
-    kept = (_without(row, begin) if isinstance(row, list) else row for row in rows)
-    return [row for row in kept if row != [] and not (isinstance(row, str) and row.startswith(begin))]
+    remaining = (_without(row, begin) if isinstance(row, list) else row for row in rows)
+    return [row for row in remaining if row != [] and not (isinstance(row, str) and row.startswith(begin))]

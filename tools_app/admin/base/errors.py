@@ -83,7 +83,7 @@ def _page(request: HttpRequest, explained: ErrorText, status: int, **more: Any) 
         context |= {**site.each_context(request), "layout": WITH_SIDEBAR, "about": piece(explained.about)}
     else:
         context |= _assets()
-    context["asked"] = _whom_to_ask(request)
+    context["contacts"] = _whom_to_ask(request)
     return HttpResponse(render_to_string(TEMPLATE, context, request), status=status)
 
 
@@ -93,7 +93,7 @@ def _alone(explained: ErrorText, status: int) -> HttpResponse:
         "text": explained.text,
         "status": status,
         "layout": ALONE,
-        "asked": [ASK_OPERATOR],
+        "contacts": [ASK_OPERATOR],
         **_assets(),
     }
     return HttpResponse(render_to_string(TEMPLATE, context), status=status)
@@ -115,8 +115,8 @@ def _whom_to_ask(request: HttpRequest) -> list[str]:
     person = getattr(request, "user", None)
     if not isinstance(person, User) or person.is_superuser:
         return [ASK_OPERATOR]
-    asked = [
+    contacts = [
         f"{', '.join(names)} ({'admin' if len(names) == 1 else 'admins'} of {tenant})"
         for tenant, names in members.admins_to_ask(person)
     ]
-    return asked or [ASK_OPERATOR]
+    return contacts or [ASK_OPERATOR]

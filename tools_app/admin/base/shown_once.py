@@ -41,8 +41,8 @@ class _StoredSecret(msgspec.Struct, frozen=True, array_like=True):
 
 def store(request: HttpRequest, row: Model, values: Values) -> None:
     """Keep the `values` of the page that shows the secret of `row` to the user of `request`, once."""
-    kept = msgspec.json.encode(_StoredSecret(time.time() + SECONDS, values))
-    sealed = base64.b64encode(encryption.seal(kept, _purpose(request, row))).decode()
+    encoded = msgspec.json.encode(_StoredSecret(time.time() + SECONDS, values))
+    sealed = base64.b64encode(encryption.seal(encoded, _purpose(request, row))).decode()
     waiting = {name: text for name, text in _waiting(request).items() if name != _name(row)}
     newest = [*waiting.items(), (_name(row), sealed)][-MAX_WAITING:]
     request.session[SESSION_KEY] = dict(newest)
@@ -56,12 +56,12 @@ def take(request: HttpRequest, row: Model) -> Values | None:
         return None
     request.session[SESSION_KEY] = waiting
     try:
-        kept = msgspec.json.decode(
+        stored = msgspec.json.decode(
             encryption.unseal(base64.b64decode(sealed), _purpose(request, row)), type=_StoredSecret
         )
     except (ValueError, encryption.DecryptionError):
         return None
-    return kept.values if kept.expires > time.time() else None
+    return stored.values if stored.expires > time.time() else None
 
 
 @dataclass(frozen=True)

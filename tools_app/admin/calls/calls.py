@@ -76,7 +76,7 @@ def page(site: AdminSite) -> Any:
     """Return the view that shows the progress of an export."""
 
     def export_page(request: HttpRequest, id: Any) -> HttpResponse:
-        export = _own(request, id)
+        export = _export_of(request, id)
         context = {
             **site.each_context(request),
             "title": "Export",
@@ -91,7 +91,7 @@ def page(site: AdminSite) -> Any:
 
 def progress(request: HttpRequest, id: Any) -> HttpResponse:
     """Return the progress of an export as JSON for the page's script."""
-    return JsonResponse(state_of(_own(request, id)))
+    return JsonResponse(state_of(_export_of(request, id)))
 
 
 def state_of(export: Export) -> dict[str, Any]:
@@ -110,10 +110,10 @@ def state_of(export: Export) -> dict[str, Any]:
 
 def download(request: HttpRequest, id: Any) -> StreamingHttpResponse:
     """Stream the file while it is generated. It can be downloaded again."""
-    return file_response(request, _own(request, id))
+    return file_response(request, _export_of(request, id))
 
 
-def _own(request: HttpRequest, id: Any) -> Export:
+def _export_of(request: HttpRequest, id: Any) -> Export:
     export = Export.objects.filter(pk=id, person=request.user.pk).first()
     if export is None:
         raise Http404("Export not found.")

@@ -62,10 +62,10 @@ def _chips(query: CallQuery, names: Mapping[str, Mapping[str, str]]) -> Iterator
     for name, texts in query.to_params().items():
         for text in texts:
             shown = names.get(name, {}).get(text, text)
-            yield Chip(WORDS[name].format(_said(query, name, shown)), query.without(name, text).to_string())
+            yield Chip(WORDS[name].format(_value_text(query, name, shown)), query.without(name, text).to_string())
 
 
-def _said(query: CallQuery, name: str, shown: str) -> str:
+def _value_text(query: CallQuery, name: str, shown: str) -> str:
     if name == "outcome":
         return str(Outcome(shown).label)
     value = getattr(query, name)

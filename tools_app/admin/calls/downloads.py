@@ -7,7 +7,7 @@ import orjson
 from django.http import Http404, HttpResponse
 
 from tools_app.admin.calls import payloads
-from tools_app.admin.calls.events import description
+from tools_app.admin.calls.events import event_data
 from tools_app.core.packing import UnpackError
 from tools_app.models import Call, CallEvent
 
@@ -57,7 +57,7 @@ def _events(call: Call) -> bytes:
 def _lines(call: Call) -> Iterator[bytes]:
     events = CallEvent.objects.filter(call_id=call.pk).order_by("sequence")
     for event in events.iterator(chunk_size=AT_ONCE):
-        line = {"sequence": event.sequence, "at": event.at, "kind": event.kind, "data": description(event)}
+        line = {"sequence": event.sequence, "at": event.at, "kind": event.kind, "data": event_data(event)}
         yield orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 

@@ -38,7 +38,7 @@ class Row:
     offset_us: int
     at: datetime
     kind: str
-    told: Description
+    description: Description
     raw: str
 
     @property
@@ -48,7 +48,7 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         """Return the row as JSON for the page of a running call."""
-        text = self.told
+        text = self.description
         return {
             "sequence": self.sequence,
             "offset": self.offset,
@@ -90,7 +90,7 @@ def offset_text(microseconds: int) -> str:
     return f"+{minutes}:{seconds:02d}.{rest:03d}" if minutes else f"+{seconds}.{rest:03d} s"
 
 
-def description(event: CallEvent) -> Any:
+def event_data(event: CallEvent) -> Any:
     """Return the recorded data of an event: its JSON, or the text if it was truncated to invalid JSON."""
     try:
         data = orjson.loads(event.data)
@@ -103,11 +103,11 @@ def description(event: CallEvent) -> Any:
 
 
 def _describe(event: CallEvent) -> tuple[Description, str]:
-    data = description(event)
-    tell = DESCRIBERS.get(event.kind)
-    if tell is None or not isinstance(data, dict):
+    data = event_data(event)
+    describer = DESCRIBERS.get(event.kind)
+    if describer is None or not isinstance(data, dict):
         return Description("", _text(data)), ""
-    return tell(data), cut(json_source.pretty(data))
+    return describer(data), cut(json_source.pretty(data))
 
 
 def cut(text: str) -> str:

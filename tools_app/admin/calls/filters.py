@@ -87,8 +87,8 @@ class SessionFilter(DropdownFilter):
     parameter_name = "session"
 
     def lookups(self, request: HttpRequest, model_admin: RecordAdmin) -> list[tuple[str, str]]:
-        asked = request.GET.get(self.parameter_name)
-        return [(asked, "Session")] if asked else []
+        session_id = request.GET.get(self.parameter_name)
+        return [(session_id, "Session")] if session_id else []
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return by_id(queryset, "session_id", self.value())

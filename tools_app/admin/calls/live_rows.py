@@ -128,8 +128,8 @@ def _since(wanted: Wanted, since: datetime) -> tuple[list[Call], bool]:
 
 def _scoped(model: Any, wanted: Wanted) -> "QuerySet[Any]":
     """Return the rows newest first, ordered to use an index: one begins with the tenant, and ids increase with time."""
-    own = SETTLED if model is Call else RUNNING
-    rows: QuerySet[Any] = model.objects.select_related("tenant", "api_key").only(*FACTS, *own)
+    state_fields = SETTLED if model is Call else RUNNING
+    rows: QuerySet[Any] = model.objects.select_related("tenant", "api_key").only(*FACTS, *state_fields)
     return rows.filter(tenant=wanted.tenant).order_by("-started_at") if wanted.tenant else rows.order_by("-id")
 
 

@@ -80,11 +80,11 @@ def wanted(request: HttpRequest) -> Wanted:
 
 def _tenants(request: HttpRequest) -> frozenset[UUID] | None:
     permitted = tenant_permissions_of(request)
-    asked = request.GET.get("tenant", "")
-    if not asked:
+    tenant_id = request.GET.get("tenant", "")
+    if not tenant_id:
         return None if permitted.everything else permitted.seen
     try:
-        tenant = UUID(asked)
+        tenant = UUID(tenant_id)
     except ValueError:
         raise Http404("Tenant not found.") from None
     if not permitted.sees(tenant) or not Tenant.objects.filter(pk=tenant).exists():

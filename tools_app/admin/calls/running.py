@@ -104,13 +104,13 @@ class RunningCallAdmin(CallFactsAdmin):
     def cancel_selected(self, request: HttpRequest, queryset: QuerySet[RunningCall]) -> None:
         """Cancel the selected calls of tenants that this user administers."""
         chosen = queryset.defer("arguments", "sealed_arguments")
-        own = list(self.rows_run(request, chosen)[: MAX_CANCELLED + 1])
-        cancelled = sum(delivery.cancel_by_person(call) for call in own[:MAX_CANCELLED])
+        cancellable = list(self.rows_run(request, chosen)[: MAX_CANCELLED + 1])
+        cancelled = sum(delivery.cancel_by_person(call) for call in cancellable[:MAX_CANCELLED])
         message = f"Asked to stop: {cancelled}. A call that does not stop by itself is ended in seconds."
         self.message_user(request, message, messages.SUCCESS if cancelled else messages.WARNING)
-        if len(own) > MAX_CANCELLED:
+        if len(cancellable) > MAX_CANCELLED:
             self.message_user(request, f"At most {MAX_CANCELLED} at once: select the others again.", messages.WARNING)
-        if not tenant_permissions_of(request).everything and (foreign := queryset.count() - len(own)) > 0:
+        if not tenant_permissions_of(request).everything and (foreign := queryset.count() - len(cancellable)) > 0:
             message = f"Not cancelled, because you are no admin of their tenants: {foreign}."
             self.message_user(request, message, messages.WARNING)
 

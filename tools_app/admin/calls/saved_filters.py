@@ -44,7 +44,7 @@ def save(request: HttpRequest) -> HttpResponse:
 
 def rename(request: HttpRequest, id: Any) -> HttpResponse:
     """Rename a saved search."""
-    saved, name = _own(request, id), _name(request)
+    saved, name = _filter_of(request, id), _name(request)
     others = SavedFilter.objects.filter(person=request.user.pk, name=name).exclude(pk=saved.pk)
     if not name or others.exists():
         messages.error(request, "The search was not renamed. Enter a name that you have not used yet.")
@@ -56,7 +56,7 @@ def rename(request: HttpRequest, id: Any) -> HttpResponse:
 
 def delete(request: HttpRequest, id: Any) -> HttpResponse:
     """Delete a saved search."""
-    saved = _own(request, id)
+    saved = _filter_of(request, id)
     saved.delete()
     messages.success(request, f"“{saved.name}” was deleted.")
     return redirect(_list())
@@ -77,11 +77,11 @@ def _name(request: HttpRequest) -> str:
 
 
 def _has_room(request: HttpRequest, name: str) -> bool:
-    own = SavedFilter.objects.filter(person=request.user.pk)
-    return own.filter(name=name).exists() or own.count() < MAX_SAVED
+    rows = SavedFilter.objects.filter(person=request.user.pk)
+    return rows.filter(name=name).exists() or rows.count() < MAX_SAVED
 
 
-def _own(request: HttpRequest, id: Any) -> SavedFilter:
+def _filter_of(request: HttpRequest, id: Any) -> SavedFilter:
     saved = SavedFilter.objects.filter(pk=id, person=request.user.pk).first()
     if saved is None:
         raise Http404("Saved search not found.")

@@ -69,23 +69,23 @@ class OperationsPage(ScopedAdmin):
             page["revision"] = revision
         if revision is None or page["state"] != RevisionState.READY:
             return self._render(request, source, page)
-        made = plan(source, revision)
-        if request.method == "POST" and self._applied(request, made):
+        planned = plan(source, revision)
+        if request.method == "POST" and self._applied(request, planned):
             return HttpResponseRedirect(request.get_full_path())
-        return self._render(request, source, {**page, **_shown(made, _filter(request))})
+        return self._render(request, source, {**page, **_shown(planned, _filter(request))})
 
-    def _applied(self, request: HttpRequest, made: Plan) -> bool:
+    def _applied(self, request: HttpRequest, planned: Plan) -> bool:
         """Apply what the form says; whether that was possible."""
-        wanted = _chosen(request, made)
+        wanted = _chosen(request, planned)
         enabled = wanted if request.POST.get("enable") else frozenset[str]()
         try:
-            if request.POST.get("fingerprint") != made.fingerprint or not _is_of(request, made.revision):
+            if request.POST.get("fingerprint") != planned.fingerprint or not _is_of(request, planned.revision):
                 raise ApplyError("The source or its tools have changed since the preview. Review the changes again.")
-            done = apply(made, writer(request), wanted=wanted, enabled=enabled)
+            done = apply(planned, writer(request), wanted=wanted, enabled=enabled)
         except ApplyError as problem:
             self.message_user(request, str(problem), messages.WARNING)
             return False
-        self.message_user(request, _told(done), messages.SUCCESS)
+        self.message_user(request, _summary(done), messages.SUCCESS)
         return True
 
     def _render(self, request: HttpRequest, source: ApiSource, page: dict[str, Any]) -> HttpResponse:
@@ -117,22 +117,22 @@ def _is_of(request: HttpRequest, revision: ApiSourceRevision) -> bool:
     return request.POST.get("revision") == str(revision.number)
 
 
-def _chosen(request: HttpRequest, made: Plan) -> Collection[str]:
+def _chosen(request: HttpRequest, planned: Plan) -> Collection[str]:
     """Return the keys of the operations that are ticked, or of all that the filter shows."""
     if request.POST.get("all"):
         shown = _filter(request)
-        return {entry.key for entry in made.of(OperationChange.NEW) if shown.finds(entry)}
+        return {entry.key for entry in planned.of(OperationChange.NEW) if shown.finds(entry)}
     return set(request.POST.getlist("key"))
 
 
-def _shown(made: Plan, chosen: OperationFilter) -> dict[str, Any]:
-    new = made.of(OperationChange.NEW)
+def _shown(planned: Plan, chosen: OperationFilter) -> dict[str, Any]:
+    new = planned.of(OperationChange.NEW)
     found = [entry for entry in new if chosen.finds(entry)]
-    changed = made.of(OperationChange.CHANGED)
-    redirected = made.redirected
-    is_moved = made.changes_servers and made.servers != made.source.servers
+    changed = planned.of(OperationChange.CHANGED)
+    redirected = planned.redirected
+    is_moved = planned.changes_servers and planned.servers != planned.source.servers
     return {
-        "plan": made,
+        "plan": planned,
         "filter": chosen,
         "tags": sorted({tag for entry in new if entry.operation for tag in entry.operation.tags}),
         "methods": sorted({entry.operation.method for entry in new if entry.operation}),
@@ -144,15 +144,15 @@ def _shown(made: Plan, chosen: OperationFilter) -> dict[str, Any]:
         "changed": [_difference(entry) for entry in changed[:MAX_DIFFERENCES]],
         "changed_count": len(changed),
         "more_changed": max(0, len(changed) - MAX_DIFFERENCES),
-        "removed": made.of(OperationChange.REMOVED),
-        "skipped": made.skipped[:MAX_SKIPPED],
-        "skipped_count": len(made.skipped),
-        "overridden": [entry for entry in made.entries if entry.overridden],
-        "servers_diff": diff.lines(made.source.servers, made.servers) if is_moved else [],
+        "removed": planned.of(OperationChange.REMOVED),
+        "skipped": planned.skipped[:MAX_SKIPPED],
+        "skipped_count": len(planned.skipped),
+        "overridden": [entry for entry in planned.entries if entry.overridden],
+        "servers_diff": diff.lines(planned.source.servers, planned.servers) if is_moved else [],
         "redirected": redirected[:MAX_DIFFERENCES],
         "more_redirected": max(0, len(redirected) - MAX_DIFFERENCES),
-        "schemes_diff": diff.lines(made.source.schemes, made.schemes) if made.changes_schemes else [],
-        "same_count": len(made.of(OperationChange.SAME)),
+        "schemes_diff": diff.lines(planned.source.schemes, planned.schemes) if planned.changes_schemes else [],
+        "same_count": len(planned.of(OperationChange.SAME)),
     }
 
 
@@ -168,7 +168,7 @@ def _change(change: FieldChange) -> ShownChange:
     return ShownChange(change.name, change.is_kept, diff.lines(change.base, change.theirs))
 
 
-def _told(done: AppliedCounts) -> str:
+def _summary(done: AppliedCounts) -> str:
     """Return what was done, in words."""
     counts = (
         (len(done.imported), "imported"),

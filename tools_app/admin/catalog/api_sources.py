@@ -127,8 +127,8 @@ class ApiSourceAdmin(OperationsPage, SampleAdmin):
             ("Schemas", {"fields": OPTIONS}),
         ]
         if obj is not None:
-            said = {"fields": ("servers_json", "schemes_json", "revision", "tool_count")}
-            shown.append(("In the applied document", said))
+            fieldset = {"fields": ("servers_json", "schemes_json", "revision", "tool_count")}
+            shown.append(("In the applied document", fieldset))
         return shown
 
     def save_model(self, request: HttpRequest, obj: ApiSource, form: Any, change: bool) -> None:

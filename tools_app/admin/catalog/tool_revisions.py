@@ -123,8 +123,8 @@ class RevisionsAdmin(OfferAdmin):
         home = tenants.filter(pk=tool.tenant_id).first() or only(tenants)
         initial = {"tenant": home, "name": f"{tool.name}_copy"[:128]}
         form = CloneForm(tenants, request.POST) if request.method == "POST" else CloneForm(tenants, initial=initial)
-        if form.is_valid() and (made := self._cloned(request, tool, form)) is not None:
-            return HttpResponseRedirect(reverse("admin:tools_app_tool_change", args=[made.pk]))
+        if form.is_valid() and (clone := self._cloned(request, tool, form)) is not None:
+            return HttpResponseRedirect(reverse("admin:tools_app_tool_change", args=[clone.pk]))
         page = {"title": f"Clone {tool}", "tool": tool, "original": tool, "form": form, "opts": self.opts}
         context = {**self.admin_site.each_context(request), **page}
         return TemplateResponse(request, "admin/tools_app/tool/clone.html", context)
@@ -150,15 +150,15 @@ class RevisionsAdmin(OfferAdmin):
         """Return the new tool, or None, with the error added to the form."""
         tenant, given = form.cleaned_data["tenant"], form.cleaned_data
         try:
-            made = revisions.clone(tool, tenant, given["name"], enabled=given["enabled"], by=writer(request))
+            clone = revisions.clone(tool, tenant, given["name"], enabled=given["enabled"], by=writer(request))
         except revisions.RevisionError as problem:
             form.add_error(None, str(problem))
             return None
-        self.message_user(request, f"{made} was created in {tenant}.", messages.SUCCESS)
-        if missing := _missing_secrets(made):
-            message = f"{tenant} has no secret named {', '.join(missing)}. Set it before {made} is called."
+        self.message_user(request, f"{clone} was created in {tenant}.", messages.SUCCESS)
+        if missing := _missing_secrets(clone):
+            message = f"{tenant} has no secret named {', '.join(missing)}. Set it before {clone} is called."
             self.message_user(request, message, messages.WARNING)
-        return made
+        return clone
 
 
 def _chosen(

@@ -142,10 +142,10 @@ class UpstreamAdmin(SampleAdmin):
 
     def add_sample(self, request: HttpRequest, tenant: Tenant) -> HttpResponse:
         """Check the tenant's own endpoint like any other, and say why it cannot be added."""
-        own = origin_of(request)
-        upstream = Upstream(tenant=tenant, name=SAMPLE, url=f"{own}/t/{tenant.slug}/mcp")
-        told = [message for found in upstream_faults(upstream, own).values() for message in found]
-        self.message_user(request, f"{upstream.url} was not added. {' '.join(told)}", messages.ERROR)
+        origin = origin_of(request)
+        upstream = Upstream(tenant=tenant, name=SAMPLE, url=f"{origin}/t/{tenant.slug}/mcp")
+        faults = [message for found in upstream_faults(upstream, origin).values() for message in found]
+        self.message_user(request, f"{upstream.url} was not added. {' '.join(faults)}", messages.ERROR)
         return HttpResponseRedirect(reverse("admin:tools_app_upstream_changelist"))
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:

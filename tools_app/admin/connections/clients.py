@@ -57,8 +57,8 @@ class OAuthClientAdmin(RecordAdmin):
         permitted = tenant_permissions_of(request)
         if permitted.everything:
             return OAuthClient.objects.all()
-        own = Connection.objects.filter(client=OuterRef("pk"), tenant__in=permitted.run)
-        return OAuthClient.objects.filter(Exists(own))
+        connections = Connection.objects.filter(client=OuterRef("pk"), tenant__in=permitted.run)
+        return OAuthClient.objects.filter(Exists(connections))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         return [name for _, group in self.fieldsets for name in group["fields"]]
@@ -128,8 +128,8 @@ class OAuthClientAdmin(RecordAdmin):
         if not permitted.is_admin_anywhere:
             raise PermissionDenied
         row = super().get_object(request, object_id, from_field)
-        own = row.connections if permitted.everything else row.connections.filter(tenant__in=permitted.run)
-        vars(row)["connections_seen"] = own.count()
+        seen = row.connections if permitted.everything else row.connections.filter(tenant__in=permitted.run)
+        vars(row)["connections_seen"] = seen.count()
         return row
 
     @column("connections")

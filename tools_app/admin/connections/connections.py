@@ -112,7 +112,7 @@ class ConnectionAdmin(RecordAdmin):
         """End the selected connections of tenants that this user administers, after confirmation."""
         chosen = list(self.rows_run(request, queryset).filter(key__revoked_at=None).select_related("key"))
         if "confirmed" not in request.POST:
-            return self._ask(request, chosen, "end_selected")
+            return self._confirm(request, chosen, "end_selected")
         self._end(request, chosen)
         return None
 
@@ -123,7 +123,7 @@ class ConnectionAdmin(RecordAdmin):
         if not tenant_permissions_of(request).changes(row.tenant_id):
             raise PermissionDenied
         if request.method != "POST":
-            return self._ask(request, [row])
+            return self._confirm(request, [row])
         self._end(request, [row])
         return HttpResponseRedirect(reverse("admin:tools_app_connection_change", args=[row.pk]))
 
@@ -159,7 +159,7 @@ class ConnectionAdmin(RecordAdmin):
             self.message_user(request, "The access was changed. It counts within a second.", messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:tools_app_connection_change", args=[row.pk]))
 
-    def _ask(self, request: HttpRequest, chosen: list[Connection], action_name: str = "") -> HttpResponse:
+    def _confirm(self, request: HttpRequest, chosen: list[Connection], action_name: str = "") -> HttpResponse:
         page = {"title": "End connection?", "rows": chosen, "action_name": action_name, "opts": self.opts}
         context = {**self.admin_site.each_context(request), **page}
         return TemplateResponse(request, "admin/tools_app/connection/end.html", context)

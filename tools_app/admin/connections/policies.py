@@ -96,5 +96,5 @@ def hosts_seen(request: HttpRequest) -> list[str]:
     """Return the hosts of clients that asked for access to tenants that this user administers."""
     permitted = tenant_permissions_of(request)
     seen = SignInEvent.objects.exclude(host="")
-    own = seen if permitted.everything else seen.filter(tenant__in=permitted.run)
-    return list(own.order_by("host").values_list("host", flat=True).distinct()[:MAX_HOSTS])
+    events = seen if permitted.everything else seen.filter(tenant__in=permitted.run)
+    return list(events.order_by("host").values_list("host", flat=True).distinct()[:MAX_HOSTS])

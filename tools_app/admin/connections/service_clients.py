@@ -189,7 +189,7 @@ class ServiceClientAdmin(ScopedAdmin):
         if not self.has_rotate_permission(request, object_id):
             raise PermissionDenied
         if request.method != "POST":
-            return self._ask(request, row, "Rotate secret")
+            return self._confirm(request, row, "Rotate secret")
         return self._to_issued(request, row, service_changes.rotate_secret(row))
 
     @button("Revoke", url_path="revoke", permissions=["revoke"], icon="block", danger=True)
@@ -197,7 +197,7 @@ class ServiceClientAdmin(ScopedAdmin):
         """Revoke a client after confirmation."""
         row = self._to_change(request, object_id)
         if request.method != "POST":
-            return self._ask(request, row, "Revoke")
+            return self._confirm(request, row, "Revoke")
         if service_changes.revoke(row):
             self.message_user(request, f"{row.name} was revoked.", messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:tools_app_serviceclient_change", args=[row.pk]))
@@ -208,7 +208,7 @@ class ServiceClientAdmin(ScopedAdmin):
             raise PermissionDenied
         return row
 
-    def _ask(self, request: HttpRequest, row: ServiceClient, action: str) -> HttpResponse:
+    def _confirm(self, request: HttpRequest, row: ServiceClient, action: str) -> HttpResponse:
         page = {"title": f"{action}?", "action": action, "row": row, "opts": self.opts}
         context = {**self.admin_site.each_context(request), **page}
         return TemplateResponse(request, "admin/tools_app/serviceclient/ask.html", context)

@@ -231,7 +231,7 @@ class ApiKeyAdmin(ScopedAdmin):
         """Revoke the selected keys that this user may change, after confirmation."""
         chosen = self.rows_run(request, queryset).filter(revoked_at=None)
         if "confirmed" not in request.POST:
-            return self._ask(request, list(chosen), "revoke_selected")
+            return self._confirm(request, list(chosen), "revoke_selected")
         self._revoke(request, list(chosen))
         return None
 
@@ -240,7 +240,7 @@ class ApiKeyAdmin(ScopedAdmin):
         """Revoke a key after confirmation."""
         key = self._to_change(request, object_id)
         if request.method != "POST":
-            return self._ask(request, [key])
+            return self._confirm(request, [key])
         self._revoke(request, [key])
         return HttpResponseRedirect(reverse("admin:tools_app_apikey_change", args=[key.pk]))
 
@@ -300,7 +300,7 @@ class ApiKeyAdmin(ScopedAdmin):
             request, "admin/tools_app/apikey/overlap.html", {**self.admin_site.each_context(request), **page}
         )
 
-    def _ask(self, request: HttpRequest, chosen: list[ApiKey], action_name: str = "") -> HttpResponse:
+    def _confirm(self, request: HttpRequest, chosen: list[ApiKey], action_name: str = "") -> HttpResponse:
         page = {"title": "Revoke API key?", "keys": chosen, "action_name": action_name, "opts": self.opts}
         return TemplateResponse(
             request,

@@ -123,13 +123,13 @@ def page(request: HttpRequest, token: str) -> HttpResponse:
 
 def _answer(request: HttpRequest, token: str) -> HttpResponse:
     if _too_often(request):
-        return _said(request, *TOO_OFTEN, status=429)
+        return _message_page(request, *TOO_OFTEN, status=429)
     row = invitations.find(token)
     if row is None:
-        return _said(request, *UNKNOWN, status=404)
+        return _message_page(request, *UNKNOWN, status=404)
     state = invitations.state_of(row)
     if state is not State.OPEN:
-        return _said(request, *ENDED[state], status=410)
+        return _message_page(request, *ENDED[state], status=410)
     return _open(request, row, token)
 
 
@@ -142,27 +142,27 @@ def _open(request: HttpRequest, row: Invitation, token: str) -> HttpResponse:
         return _entering(request, row, proven=proven)
     coming = NewPersonForm(row, request.POST if request.method == "POST" else None, proven=proven)
     if not coming.is_valid():
-        return _asked(request, row, proven=proven, form=coming, login_form=_login_form(request))
-    return _made(request, row, coming)
+        return _accept_page(request, row, proven=proven, form=coming, login_form=_login_form(request))
+    return _create_account(request, row, coming)
 
 
 def _known(request: HttpRequest, row: Invitation, person: User, *, proven: bool) -> HttpResponse:
     """Accept the invitation as the logged-in user. A user with another e-mail address has to confirm."""
     if invitations.belongs_elsewhere(row, person):
-        return _said(request, *ANOTHERS_ACCOUNT, status=403)
+        return _message_page(request, *ANOTHERS_ACCOUNT, status=403)
     is_theirs = invitations.is_for(row, person)
     confirmed = "confirm" in request.POST
     if request.method == "POST" and (is_theirs or confirmed):
         return _joined(request, row, person, confirmed=confirmed)
     problem = NOT_CONFIRMED if request.method == "POST" else ""
-    return _asked(request, row, proven=proven, person=person, is_another=not is_theirs, problem=problem)
+    return _accept_page(request, row, proven=proven, person=person, is_another=not is_theirs, problem=problem)
 
 
 def _entering(request: HttpRequest, row: Invitation, *, proven: bool) -> HttpResponse:
     """Log in on the page: accept with the invited e-mail address, else ask for confirmation."""
     entering = _login_form(request, request.POST)
     if not entering.is_valid():
-        return _asked(request, row, proven=proven, form=NewPersonForm(row, proven=proven), login_form=entering)
+        return _accept_page(request, row, proven=proven, form=NewPersonForm(row, proven=proven), login_form=entering)
     person = entering.get_user()
     if invitations.is_for(row, person) and not is_mfa_enabled(person):
         return _joined(request, row, person)
@@ -174,7 +174,7 @@ def _login_form(request: HttpRequest, data: Any = None) -> KnownPersonForm:
     return KnownPersonForm(request, data, prefix=LOGIN_PREFIX)
 
 
-def _made(request: HttpRequest, row: Invitation, form: NewPersonForm) -> HttpResponse:
+def _create_account(request: HttpRequest, row: Invitation, form: NewPersonForm) -> HttpResponse:
     """Create the account and the membership, atomically."""
     with (
         transaction.atomic(),
@@ -208,16 +208,16 @@ def _taken(request: HttpRequest, row: Invitation) -> HttpResponse:
     """Respond that the invitation was accepted or revoked in the meantime."""
     row.refresh_from_db()
     state = invitations.state_of(row)
-    return _said(request, *ENDED.get(state, UNKNOWN), status=410)
+    return _message_page(request, *ENDED.get(state, UNKNOWN), status=410)
 
 
-def _asked(request: HttpRequest, row: Invitation, *, proven: bool, **more: Any) -> TemplateResponse:
+def _accept_page(request: HttpRequest, row: Invitation, *, proven: bool, **more: Any) -> TemplateResponse:
     address = row.email if proven else invitations.masked_address(row)
     context = {"title": f"Join {row.tenant}", "invitation": row, "address": address, "proven": proven, **more}
     return TemplateResponse(request, "invitation/accept.html", {**site.each_context(request), **context})
 
 
-def _said(request: HttpRequest, title: str, text: str, *, status: int) -> TemplateResponse:
+def _message_page(request: HttpRequest, title: str, text: str, *, status: int) -> TemplateResponse:
     context = {**site.each_context(request), "title": title, "text": text}
     return TemplateResponse(request, "invitation/message.html", context, status=status)
 

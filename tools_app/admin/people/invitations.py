@@ -123,12 +123,12 @@ class InvitationAdmin(ScopedAdmin):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         # The new row and the secret of its link, held only until the request is answered.
-        self._made: WeakKeyDictionary[HttpRequest, tuple[Invitation, str]] = WeakKeyDictionary()
+        self._issued: WeakKeyDictionary[HttpRequest, tuple[Invitation, str]] = WeakKeyDictionary()
 
     def get_urls(self) -> list[Any]:
         """Return the URLs of the admin and of the page of a new link."""
-        made = self.admin_site.admin_view(require_GET(self.made))
-        return [path("<path:object_id>/link/", made, name="tools_app_invitation_link"), *super().get_urls()]
+        view = self.admin_site.admin_view(require_GET(self.link_page))
+        return [path("<path:object_id>/link/", view, name="tools_app_invitation_link"), *super().get_urls()]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows with the data that determines whether they are still valid."""
@@ -164,7 +164,7 @@ class InvitationAdmin(ScopedAdmin):
         by = writer(request)
         assert by is not None, "the view requires a login"
         row, token = invitations.create(obj.tenant, obj.email, obj.role, by)
-        self._made[request] = row, token
+        self._issued[request] = row, token
         for field in Invitation._meta.concrete_fields:
             setattr(obj, field.attname, getattr(row, field.attname))
 
@@ -176,8 +176,8 @@ class InvitationAdmin(ScopedAdmin):
         It is sent after the transaction, so a slow mail server does not hold locks.
         """
         page: HttpResponse = super().add_view(request, form_url, extra_context)
-        if made := self._made.pop(request, None):
-            self._send(request, *made)
+        if issued := self._issued.pop(request, None):
+            self._send(request, *issued)
         return page
 
     def response_add(self, request: HttpRequest, obj: Invitation, post_url_continue: str | None = None) -> HttpResponse:
@@ -189,7 +189,7 @@ class InvitationAdmin(ScopedAdmin):
         """Create a new link after confirmation. The previous link becomes invalid."""
         row = self._unanswered(request, object_id)
         if request.method != "POST":
-            return self._ask(request, row, "New link")
+            return self._confirm(request, row, "New link")
         by = writer(request)
         token = invitation_changes.renew(row, by) if by else None
         if token is None:
@@ -202,7 +202,7 @@ class InvitationAdmin(ScopedAdmin):
         """Revoke the invitation after confirmation."""
         row = self._unanswered(request, object_id)
         if request.method != "POST":
-            return self._ask(request, row, "Revoke")
+            return self._confirm(request, row, "Revoke")
         if not invitation_changes.revoke(row):
             return self._gone(request, row)
         self.message_user(request, f"The invitation of {row.email} was revoked.", messages.SUCCESS)
@@ -218,7 +218,7 @@ class InvitationAdmin(ScopedAdmin):
         self.message_user(request, NOT_ANY_MORE, messages.ERROR)
         return HttpResponseRedirect(reverse("admin:tools_app_invitation_change", args=[row.pk]))
 
-    def _ask(self, request: HttpRequest, row: Invitation, verb: str) -> TemplateResponse:
+    def _confirm(self, request: HttpRequest, row: Invitation, verb: str) -> TemplateResponse:
         title = "Revoke invitation?" if verb == "Revoke" else "Create a new link?"
         page = {"title": title, "invitation": row, "verb": verb, "opts": self.opts}
         return TemplateResponse(
@@ -233,7 +233,7 @@ class InvitationAdmin(ScopedAdmin):
         )
         shown_once.store(request, row, {"link": link, "mail": _sent(row, mailed)})
 
-    def made(self, request: HttpRequest, object_id: str) -> HttpResponse:
+    def link_page(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show a new link once, and say afterwards that it was shown."""
         row = self.get_object(request, object_id)
         if not self._changes(tenant_permissions_of(request), row):

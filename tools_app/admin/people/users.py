@@ -200,9 +200,9 @@ class NewAccountForm(UserCreationForm):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        asked = self.fields["usable_password"]
-        asked.label = "Login with a password"
-        asked.help_text = "If disabled, the user cannot log in until a superuser sets a password."
+        field = self.fields["usable_password"]
+        field.label = "Login with a password"
+        field.help_text = "If disabled, the user cannot log in until a superuser sets a password."
 
 
 DATES = (full_moment("last_login", "last login"), full_moment("date_joined", "created"))

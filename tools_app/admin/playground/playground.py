@@ -115,12 +115,12 @@ def write_code(request: HttpRequest) -> HttpResponse:
     """Return a request as curl and as programs, with a placeholder for the key."""
     key = key_run(request, request.POST.get("key"))
     try:
-        asked = _parse_request(request.POST.get("request", ""))
+        snippet_request = _parse_request(request.POST.get("request", ""))
     except (RpcError, msgspec.ValidationError) as problem:
         return JsonResponse({"problem": f"Cannot be shown as code: {problem}"}, status=400)
     url = clients.endpoint(request.build_absolute_uri("/"), key.tenant.slug)
     writers = {"curl": calls.curl, "python": calls.python, "typescript": calls.typescript}
-    return JsonResponse({name: write(url, clients.PLACEHOLDER, asked) for name, write in writers.items()})
+    return JsonResponse({name: write(url, clients.PLACEHOLDER, snippet_request) for name, write in writers.items()})
 
 
 def _parse_request(text: str) -> SnippetRequest:

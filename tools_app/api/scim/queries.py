@@ -67,18 +67,18 @@ def attributes_of(sent: Mapping[str, Any], model: type[User | Group]) -> Respons
     Raises InvalidValueException and pydantic's ValidationError.
     """
     names = {"attributes": "attributes", "excludedAttributes": "excluded_attributes"}
-    asked = {ours: sent[theirs] for theirs, ours in names.items() if sent.get(theirs)}
-    if any(len(value) > MAX_ATTRIBUTES for value in asked.values()):
+    attributes = {ours: sent[theirs] for theirs, ours in names.items() if sent.get(theirs)}
+    if any(len(value) > MAX_ATTRIBUTES for value in attributes.values()):
         raise InvalidValueException(detail=f"The attributes have at most {MAX_ATTRIBUTES} characters.")
-    found: ResponseParameters[Any] = ResponseParameters[model].model_validate(asked)  # type: ignore[valid-type] # known at run time
+    found: ResponseParameters[Any] = ResponseParameters[model].model_validate(attributes)  # type: ignore[valid-type] # known at run time
     return found
 
 
-def members_of(asked: ResponseParameters[Any]) -> frozenset[str]:
+def members_of(parameters: ResponseParameters[Any]) -> frozenset[str]:
     """Return the attributes of members that are asked for, in lower case: Entra leaves them out, and they are many."""
     start = f"{Group.__schema__}:".lower()
-    wanted = {str(path).lower().removeprefix(start) for path in asked.attributes or ()}
-    unwanted = {str(path).lower().removeprefix(start) for path in asked.excluded_attributes or ()}
+    wanted = {str(path).lower().removeprefix(start) for path in parameters.attributes or ()}
+    unwanted = {str(path).lower().removeprefix(start) for path in parameters.excluded_attributes or ()}
     if "members" in unwanted:
         return frozenset()
     named = {path.removeprefix("members.") for path in wanted if path.startswith("members.")}

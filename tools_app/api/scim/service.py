@@ -43,7 +43,7 @@ class DirectoryRequest:
         self.request = request
         self.issuer = issuer
         # What is asked of the answer: of a search in its body, otherwise in the query of the URL.
-        self.asked: Mapping[str, str] = request.GET
+        self.parameters: Mapping[str, str] = request.GET
         self.base = request.build_absolute_uri(reverse("scim", args=[issuer.pk])).rstrip("/")
 
     # --- What the hub can do ----------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class DirectoryRequest:
     def _user(self, row: DirectoryUser, status: int = 200) -> HttpResponse:
         # Its groups may have been read before they changed.
         found = resources.user_of(self._users().get(pk=row.pk), self.base)
-        return _shown(found, queries.attributes_of(self.asked, User), status)
+        return _shown(found, queries.attributes_of(self.parameters, User), status)
 
     # --- Groups -----------------------------------------------------------------------------------------------
 
@@ -205,9 +205,9 @@ class DirectoryRequest:
         return DirectoryGroup.objects.filter(issuer=self.issuer).select_related("issuer__tenant")
 
     def _group(self, row: DirectoryGroup, status: int = 200) -> HttpResponse:
-        found, asked = resources.group_of(row, self.base), queries.attributes_of(self.asked, Group)
-        body = found.model_dump(scim_ctx=SHOWN, response_parameters=asked)
-        self._add_members([body], [row.pk], queries.members_of(asked))
+        found, attributes = resources.group_of(row, self.base), queries.attributes_of(self.parameters, Group)
+        body = found.model_dump(scim_ctx=SHOWN, response_parameters=attributes)
+        self._add_members([body], [row.pk], queries.members_of(attributes))
         answered = HttpResponse(orjson.dumps(body), status=status, content_type=MEDIA_TYPE)
         if status == CREATED and found.meta is not None:
             answered.headers["Location"] = str(found.meta.location)
@@ -228,10 +228,10 @@ class DirectoryRequest:
     # --- What both share --------------------------------------------------------------------------------------
 
     def _listed(self, rows: QuerySet[Any], model: type[User | Group], shown: Callable[[Any], Any]) -> HttpResponse:
-        asked, page = queries.attributes_of(self.asked, model), queries.page_of(self.asked)
-        for condition in queries.conditions(self.asked.get("filter", ""), model):
+        attributes, page = queries.attributes_of(self.parameters, model), queries.page_of(self.parameters)
+        for condition in queries.conditions(self.parameters.get("filter", ""), model):
             rows = rows.filter(condition)
-        wanted = queries.members_of(asked) if model is Group else resources.MEMBER
+        wanted = queries.members_of(attributes) if model is Group else resources.MEMBER
         every = list(rows.values_list("pk", flat=True)[page.start - 1 : page.start - 1 + page.count])
         keys = _shortened(every, model) if wanted else every
         shown_rows = [shown(row) for row in rows.filter(pk__in=keys)]
@@ -239,8 +239,8 @@ class DirectoryRequest:
             total_results=rows.count(), start_index=page.start, items_per_page=len(shown_rows), resources=shown_rows
         )
         if model is User:
-            return _shown(response, asked)
-        dumped = response.model_dump(scim_ctx=SHOWN, response_parameters=asked)
+            return _shown(response, attributes)
+        dumped = response.model_dump(scim_ctx=SHOWN, response_parameters=attributes)
         self._add_members(dumped.get("Resources") or [], [UUID(row.id) for row in shown_rows], wanted)
         return HttpResponse(orjson.dumps(dumped), content_type=MEDIA_TYPE)
 
@@ -248,20 +248,20 @@ class DirectoryRequest:
         """Read what is asked from the body (RFC 7644, section 3.4.3)."""
         body = self._body()
         lists = {name: ",".join(map(str, value)) for name, value in body.items() if isinstance(value, list)}
-        self.asked = {name: str(value) for name, value in {**body, **lists}.items() if value is not None}
+        self.parameters = {name: str(value) for name, value in {**body, **lists}.items() if value is not None}
 
     def _body(self) -> dict[str, Any]:
         try:
             body = self.request.body
             if len(body) > directory.MAX_REQUEST_BYTES:
                 raise PayloadTooLargeException(detail=f"A request has at most {directory.MAX_REQUEST_BYTES} bytes.")
-            said = orjson.loads(body)
+            decoded = orjson.loads(body)
         except (orjson.JSONDecodeError, RawPostDataException):
             raise InvalidSyntaxException(detail="The body is no JSON.") from None
-        if not isinstance(said, dict):
+        if not isinstance(decoded, dict):
             raise InvalidSyntaxException(detail="The body is a JSON object.")
-        _check_json(said)
-        return said
+        _check_json(decoded)
+        return decoded
 
 
 # What is answered at a path without and with an ID, by method.
@@ -362,19 +362,19 @@ def _check_json(value: Any, depth: int = 1) -> None:
 def _error(problem: Exception) -> HttpResponse:
     match problem:
         case SCIMException():
-            said = problem.to_error()
+            scim_error = problem.to_error()
         case ValidationError():
-            said = Error.from_validation_errors(problem)[0]
+            scim_error = Error.from_validation_errors(problem)[0]
         case provisioning.NotUnique():
-            said = UniquenessException(detail=str(problem)).to_error()
+            scim_error = UniquenessException(detail=str(problem)).to_error()
         case _:
-            said = InvalidValueException(detail=str(problem)).to_error()
-    return error(said.status or 400, said.detail or "", said.scim_type or "")
+            scim_error = InvalidValueException(detail=str(problem)).to_error()
+    return error(scim_error.status or 400, scim_error.detail or "", scim_error.scim_type or "")
 
 
-def _shown(resource: Any, asked: Any = None, status: int = 200) -> HttpResponse:
+def _shown(resource: Any, attributes: Any = None, status: int = 200) -> HttpResponse:
     found = HttpResponse(
-        resource.model_dump_json(scim_ctx=SHOWN, response_parameters=asked), status=status, content_type=MEDIA_TYPE
+        resource.model_dump_json(scim_ctx=SHOWN, response_parameters=attributes), status=status, content_type=MEDIA_TYPE
     )
     if status == CREATED:
         found.headers["Location"] = str(resource.meta.location)

@@ -229,12 +229,12 @@ class ApiSources(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
     @action(detail=True, pagination_class=None)
     def operations(self, request: Request, pk: str) -> Response:
         """List the operations of the newest document, and what applying it would change. Nothing is changed."""
-        asked = OperationsQuery.asked(request)
+        query = OperationsQuery.validated(request)
         revision = self._newest(self.get_object())
         state, problem = documents.state_of(revision)
         if state != RevisionState.READY:
             return Response(_unread(revision, state, problem))
-        return Response(_told(plan(revision.source, revision), asked))
+        return Response(_operations_page(plan(revision.source, revision), query))
 
     @extend_schema(operation_id="api_sources_apply", summary="Apply", request=Applying, responses={200: AppliedRow})
     @action(detail=True, methods=["post"])
@@ -246,18 +246,18 @@ class ApiSources(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
         revision = self._newest(self.get_object())
         if documents.state_of(revision)[0] != RevisionState.READY:
             raise Conflict(NOT_READY)
-        made = plan(revision.source, revision)
+        planned = plan(revision.source, revision)
         if values.get("revision", revision.number) != revision.number or values.get("fingerprint", "") not in {
             "",
-            made.fingerprint,
+            planned.fingerprint,
         }:
             raise Conflict("The source or its tools have changed. List the operations again.")
         keys = values.get("operations", [])
-        if keys is not None and (unknown := sorted(set(keys) - {entry.key for entry in made.entries})):
+        if keys is not None and (unknown := sorted(set(keys) - {entry.key for entry in planned.entries})):
             raise serializers.ValidationError({"operations": [f"Not in the document: {unknown[0][:200]}."]})
-        chosen = {entry.key for entry in made.of(OperationChange.NEW)} if keys is None else set(keys)
+        chosen = {entry.key for entry in planned.of(OperationChange.NEW)} if keys is None else set(keys)
         try:
-            done = apply(made, self._person, wanted=chosen, enabled=chosen if values.get("enable") else frozenset())
+            done = apply(planned, self._person, wanted=chosen, enabled=chosen if values.get("enable") else frozenset())
         except ApplyError as problem:
             raise Conflict(str(problem)) from problem
         changed = [*done.changed, *done.enabled]
@@ -288,21 +288,23 @@ def _unread(revision: ApiSourceRevision, state: str, problem: str) -> Mapping[st
     return {"state": state, "problem": problem, "revision": revision.number, **nothing, "results": [], "skipped": []}
 
 
-def _told(made: Plan, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-    chosen = OperationFilter(**{name: asked.get(name, "") for name in ("tag", "path", "method", "search")})
-    found = [entry for entry in made.entries if asked.get("doing", entry.doing) == entry.doing and chosen.finds(entry)]
-    page = found[asked["offset"] : asked["offset"] + asked["limit"]]
+def _operations_page(planned: Plan, query: Mapping[str, Any]) -> Mapping[str, Any]:
+    chosen = OperationFilter(**{name: query.get(name, "") for name in ("tag", "path", "method", "search")})
+    found = [
+        entry for entry in planned.entries if query.get("doing", entry.doing) == entry.doing and chosen.finds(entry)
+    ]
+    page = found[query["offset"] : query["offset"] + query["limit"]]
     return {
         "state": RevisionState.READY,
         "problem": "",
-        "revision": made.revision.number,
-        "fingerprint": made.fingerprint,
-        "changes_servers": made.changes_servers,
-        "changes_schemes": made.changes_schemes,
+        "revision": planned.revision.number,
+        "fingerprint": planned.fingerprint,
+        "changes_servers": planned.changes_servers,
+        "changes_schemes": planned.changes_schemes,
         "count": len(found),
         "tokens": sum(entry.operation.tokens for entry in found if entry.operation),
         "results": within_page_bytes(map(_row, page)),
-        "skipped": [{"key": one.key, "pointer": one.pointer, "reason": one.reason} for one in made.skipped[:MOST]],
+        "skipped": [{"key": one.key, "pointer": one.pointer, "reason": one.reason} for one in planned.skipped[:MOST]],
     }
 
 

@@ -248,13 +248,13 @@ class Calls(Retrieved, ScopedView):
     )
     def list(self, request: Request, *_args: Any, **_options: Any) -> Response:
         """List calls, newest first. `cursor` comes from `next` or `previous` of another page of the same search."""
-        asked = self.query_class.asked(request)
-        cursor = asked.get("cursor", "")
+        page_query = self.query_class.validated(request)
+        cursor = page_query.get("cursor", "")
         # A cursor includes its direction, so that no other parameter is needed.
         way, mark = ("before", cursor[1:]) if cursor.startswith(BACK) else ("after", cursor)
         try:
             query = query_of(request)
-            found = pages.page(query, request.user, size=asked["limit"], **{way: mark or None})
+            found = pages.page(query, request.user, size=page_query["limit"], **{way: mark or None})
         except BadQuery as problem:
             raise serializers.ValidationError(_named(problem)) from problem
         answer = {
@@ -279,7 +279,7 @@ class Calls(Retrieved, ScopedView):
 
         A page ends earlier if its events are large; the last page is empty.
         """
-        query, call = EventsQuery.asked(request), self.get_object()
+        query, call = EventsQuery.validated(request), self.get_object()
         return Response(
             events_of(call, query["after"], query["limit"], audits=self.tenant_permissions.audits(call.tenant_id))
         )
@@ -296,10 +296,10 @@ def query_of(request: Request) -> CallQuery:
 
 def events_of(call: Any, after: int, most: int, *, audits: bool) -> Any:
     """Return the next events of a call after a sequence number."""
-    said = CallEvent.objects.filter(call_id=call.pk, sequence__gt=after).order_by("sequence")
+    events = CallEvent.objects.filter(call_id=call.pk, sequence__gt=after).order_by("sequence")
     if not audits:
-        said = said.defer("data")
-    rows, _ = first_within(said, most, MAX_PAGE_BYTES)
+        events = events.defer("data")
+    rows, _ = first_within(events, most, MAX_PAGE_BYTES)
     serializer = EventRow(context={"audits": audits})
     return within_page_bytes(serializer.to_representation(row) for row in rows)
 

@@ -46,14 +46,14 @@ class ChangeRow(Row):
     @extend_schema_field(JsonObject(allow_null=True))
     def get_before(self, change: Change) -> Any:
         """Return the values before the change."""
-        return self._told(change, change.before)
+        return self._if_permitted(change, change.before)
 
     @extend_schema_field(JsonObject(allow_null=True))
     def get_after(self, change: Change) -> Any:
         """Return the values after the change."""
-        return self._told(change, change.after)
+        return self._if_permitted(change, change.after)
 
-    def _told(self, change: Change, text: str) -> Any:
+    def _if_permitted(self, change: Change, text: str) -> Any:
         return orjson.loads(text) if self.tenant_permissions.audits(change.tenant_id) else None
 
 

@@ -88,15 +88,15 @@ class Figures(ApiView):
     )
     def retrieve(self, request: Request, *_args: Any, **_options: Any) -> Response:
         """Retrieve calls, errors, denials and durations of a period, over time and by tool, key and client."""
-        chosen = self.query_class.asked(request)
-        asked = overview.OverviewQuery(
+        chosen = self.query_class.validated(request)
+        query = overview.OverviewQuery(
             period=overview.PERIODS[chosen["period"]],
             tenants=self._tenants(chosen.get("tenant")),
             tool_name=chosen.get("tool"),
             api_key_id=chosen.get("key"),
             client_name=chosen.get("client"),
         )
-        return Response(FiguresRow(overview.overview(asked, timezone.now())).data)
+        return Response(FiguresRow(overview.overview(query, timezone.now())).data)
 
     def _tenants(self, slug: str | None) -> list[UUID] | None:
         """Return the ids of the tenants that the person may read, None for all. Raises NotFound."""

@@ -128,5 +128,5 @@ class Tenants(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
 
     def get_permissions(self) -> list[Any]:
         """Require a superuser for adding and deleting."""
-        own = Superuser if self.action in {"create", "destroy"} else IsTenantAdmin
-        return [*super().get_permissions(), own()]
+        permission = Superuser if self.action in {"create", "destroy"} else IsTenantAdmin
+        return [*super().get_permissions(), permission()]

@@ -174,11 +174,11 @@ class Tools(OfferView):
 
         A page ends earlier if its definitions are large; the last page is empty.
         """
-        asked = RevisionsQuery.asked(request)
+        query = RevisionsQuery.validated(request)
         rows = self.get_object().revisions.select_related("created_by").order_by("-number")
-        if "before" in asked:
-            rows = rows.filter(number__lt=asked["before"])
-        found, _ = first_within(rows, asked["limit"], MAX_PAGE_BYTES)
+        if "before" in query:
+            rows = rows.filter(number__lt=query["before"])
+        found, _ = first_within(rows, query["limit"], MAX_PAGE_BYTES)
         serializer = RevisionRow()
         return Response(within_page_bytes(serializer.to_representation(row) for row in found))
 

@@ -152,12 +152,12 @@ def record_created(rows: Iterable[tuple[models.Model, Mapping[str, Any]]]) -> No
         return
     lock_change_log()
     position, previous = _chain_end()
-    made = []
+    created = []
     for at, (row, after) in enumerate(rows, position + 1):
         change = _change(by, Action.CREATED, row, str(row), fields=(None, after), tenant_id=tenant_of(row), position=at)
         previous = change.digest = digest(previous, hashed_fields(change))
-        made.append(change)
-    Change.objects.bulk_create(made, batch_size=BATCH)
+        created.append(change)
+    Change.objects.bulk_create(created, batch_size=BATCH)
 
 
 def _chain_end() -> tuple[int, bytes]:

@@ -19,7 +19,7 @@ def revoke(row: ApiKey) -> bool:
         if not keys.revoke(row):
             return False
         row.refresh_from_db(fields=["revoked_at"])
-        changes.record(Action.REVOKED, row, after=_told(row, "revoked_at"))
+        changes.record(Action.REVOKED, row, after=_time_value(row, "revoked_at"))
         return True
 
 
@@ -27,9 +27,9 @@ def rotate(row: ApiKey, overlap: timedelta, by: User | None = None) -> tuple[Api
     """Issue the key that replaces `row`; see `keys.rotate`. Raises keys.NotRotatable."""
     with changes.change_log_transaction():
         row.refresh_from_db()  # it may have been narrowed while this waited for the lock
-        before = _told(row, "expires_at")
+        before = _time_value(row, "expires_at")
         new, key = keys.rotate(row, overlap, by)
-        after = {**_told(row, "expires_at"), "replaced_by": str(new)}
+        after = {**_time_value(row, "expires_at"), "replaced_by": str(new)}
         changes.record(Action.ROTATED, row, before=before, after=after)
     return new, key
 
@@ -38,13 +38,13 @@ def set_overlap(row: ApiKey, overlap: timedelta, by: User | None = None) -> bool
     """Extend or shorten the validity of a replaced key; see `keys.set_overlap`. Raises ValidationError."""
     with changes.change_log_transaction():
         row.refresh_from_db()
-        before = _told(row, "expires_at")
+        before = _time_value(row, "expires_at")
         if not keys.set_overlap(row, overlap, by):
             return False
-        changes.record(Action.CHANGED, row, before=before, after=_told(row, "expires_at"))
+        changes.record(Action.CHANGED, row, before=before, after=_time_value(row, "expires_at"))
         return True
 
 
-def _told(row: ApiKey, field: str) -> dict[str, Any]:
+def _time_value(row: ApiKey, field: str) -> dict[str, Any]:
     value = getattr(row, field)
     return {field: value.isoformat() if value else None}

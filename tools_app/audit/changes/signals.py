@@ -118,12 +118,12 @@ def difference(row: models.Model, old: Values, new: Values, only: Iterable[str] 
 
 def filled(row: models.Model, values: Values) -> Values:
     """Return the recorded fields of a row that are not empty, for a created or deleted row."""
-    told = {
+    recorded = {
         field.name: plain(field, values[field.attname])
         for field in _recorded_fields(row)
         if field.name not in SECRET_FIELDS
     }
-    return {name: value for name, value in told.items() if value not in EMPTY}
+    return {name: value for name, value in recorded.items() if value not in EMPTY}
 
 
 def plain(field: "models.Field[Any, Any]", value: Any) -> Any:
@@ -144,8 +144,8 @@ def plain(field: "models.Field[Any, Any]", value: Any) -> Any:
 
 def _recorded_fields(row: models.Model) -> "list[models.Field[Any, Any]]":
     # Deferred fields are not written either.
-    untold = NOT_RECORDED | row.get_deferred_fields()
-    return [field for field in row._meta.concrete_fields if field.name not in untold]
+    omitted = NOT_RECORDED | row.get_deferred_fields()
+    return [field for field in row._meta.concrete_fields if field.name not in omitted]
 
 
 def _columns(row: models.Model) -> list[str]:

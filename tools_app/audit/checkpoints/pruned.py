@@ -50,14 +50,14 @@ def note(links: Iterable[Pruned], why: str, kind: ChainKind = ChainKind.RECORDS)
 
 def joined(some: list[Run], more: Iterable[Run]) -> list[Run]:
     """Return the runs of a chain as one sorted list; runs that touch or overlap are joined."""
-    made: list[Run] = []
+    joined_runs: list[Run] = []
     for run in sorted([*some, *more]):
-        if made and run.first <= made[-1].last + 1:
-            last = max(made[-1], run, key=lambda one: one.last)
-            made[-1] = Run(made[-1].first, last.last, last.hash)
+        if joined_runs and run.first <= joined_runs[-1].last + 1:
+            last = max(joined_runs[-1], run, key=lambda one: one.last)
+            joined_runs[-1] = Run(joined_runs[-1].first, last.last, last.hash)
         else:
-            made.append(run)
-    return made
+            joined_runs.append(run)
+    return joined_runs
 
 
 def drop_checkpoints(before: datetime) -> int:
@@ -72,11 +72,13 @@ def drop_checkpoints(before: datetime) -> int:
 
 @transaction.atomic
 def _drop_of(writer: UUID, before: datetime) -> int:
-    own = Checkpoint.objects.filter(writer=writer, sequence__lt=_first_needed(writer, before)).order_by("sequence")
-    doomed = own.values_list("sequence", "digest").iterator(BATCH)
+    checkpoints = Checkpoint.objects.filter(writer=writer, sequence__lt=_first_needed(writer, before)).order_by(
+        "sequence"
+    )
+    doomed = checkpoints.values_list("sequence", "digest").iterator(BATCH)
     links = (Pruned(writer, None, sequence, bytes(digest)) for sequence, digest in doomed)
     note(links, f"made before {before.isoformat()}", ChainKind.CHECKPOINTS)
-    return own.delete()[0]
+    return checkpoints.delete()[0]
 
 
 def _first_needed(writer: UUID, before: datetime) -> int:

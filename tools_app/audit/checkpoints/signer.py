@@ -161,9 +161,9 @@ def _is_last(row: Checkpoint) -> bool:
 
 def _left_by(writer: UUID, since: datetime) -> list[Head]:
     """Return the last record of each chain of `writer` that grew after `since`."""
-    own = calls_from(since).filter(writer=writer, chain_position__isnull=False).order_by()
-    last = dict(own.values_list("tenant_id").annotate(Max("chain_position")))
-    ends = pruned.links_of(own.filter(chain_position__in=set(last.values())))
+    calls = calls_from(since).filter(writer=writer, chain_position__isnull=False).order_by()
+    last = dict(calls.values_list("tenant_id").annotate(Max("chain_position")))
+    ends = pruned.links_of(calls.filter(chain_position__in=set(last.values())))
     return [Head(*end[1:3], end.hash.hex()) for end in ends if last[end.tenant_id] == end.position]
 
 

@@ -51,11 +51,11 @@ def store(signed: Signed) -> None:
     try:
         text = _checkpoint(signed)
         with _file_lock():
-            kept = {known.writer: (known, line) for line in lines() if (known := _parsed(line)) is not None}
-            before = kept.get(text.writer)
+            entries = {known.writer: (known, line) for line in lines() if (known := _parsed(line)) is not None}
+            before = entries.get(text.writer)
             if before is None or before[0].sequence < text.sequence:
-                kept[text.writer] = text, msgspec.json.encode(signed).decode()
-                _replace(_bounded(kept))
+                entries[text.writer] = text, msgspec.json.encode(signed).decode()
+                _replace(_bounded(entries))
     except (OSError, NotTrusted) as problem:
         log.warning("The checkpoint is in the database, but not in %s: %s", path(), problem)
 
@@ -80,9 +80,9 @@ def move_aside(numbers: Iterable[int]) -> Path:
     return aside
 
 
-def _bounded(kept: dict[UUID, tuple[CheckpointText, str]]) -> list[str]:
+def _bounded(entries: dict[UUID, tuple[CheckpointText, str]]) -> list[str]:
     """Return the newest lines within the limits, oldest first."""
-    newest = sorted(kept.values(), key=lambda entry: entry[0].made_at, reverse=True)[:MAX_PROCESSES]
+    newest = sorted(entries.values(), key=lambda entry: entry[0].made_at, reverse=True)[:MAX_PROCESSES]
     fitting: list[str] = []
     size = 0
     for _, line in newest:
@@ -116,10 +116,10 @@ def _file_lock() -> Iterator[None]:
         yield
 
 
-def _replace(kept: list[str]) -> None:
+def _replace(new_lines: list[str]) -> None:
     """Replace the file durably: a crash leaves the old one or the new one."""
     draft = path().with_name(f"{NAME}.new")
-    _write(draft, kept)
+    _write(draft, new_lines)
     draft.replace(path())
     directory = os.open(path().parent, os.O_RDONLY)
     try:
@@ -128,9 +128,9 @@ def _replace(kept: list[str]) -> None:
         os.close(directory)
 
 
-def _write(target: Path, kept: list[str]) -> None:
+def _write(target: Path, new_lines: list[str]) -> None:
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.writelines(f"{line}\n" for line in kept)
+        file.writelines(f"{line}\n" for line in new_lines)
         file.flush()
         os.fsync(file.fileno())

@@ -82,12 +82,12 @@ def query_of(export: Export) -> CallQuery:
 class _Kept:
     """Gets the scope on each call, and keeps the latest."""
 
-    def __init__(self, ask: Callable[[], Scope]) -> None:
-        self._ask = ask
-        self.scope = ask()
+    def __init__(self, load_scope: Callable[[], Scope]) -> None:
+        self._load_scope = load_scope
+        self.scope = load_scope()
 
     def __call__(self) -> Scope:
-        self.scope = self._ask()
+        self.scope = self._load_scope()
         return self.scope
 
 

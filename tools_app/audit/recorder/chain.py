@@ -155,7 +155,7 @@ def event_digests(counts: Mapping[UUID, int]) -> dict[UUID, str]:
         for call_id, sequence, at, kind, data in rows:
             if sequence <= counts[call_id]:
                 hashes[call_id].update(hashed_event(sequence, at, kind, data))
-    return {call_id: made.hexdigest() for call_id, made in hashes.items()}
+    return {call_id: running_hash.hexdigest() for call_id, running_hash in hashes.items()}
 
 
 class EventHashes:
@@ -170,10 +170,10 @@ class EventHashes:
     def note(self, events: Iterable[EventRow]) -> None:
         """Note events that are written in this transaction."""
         for call_id, sequence, at, kind, data in events:
-            count, made = self._hashes.pop(call_id, (0, None)) if sequence > 1 else (0, sha256())
-            if made is not None and count == sequence - 1:
-                made.update(hashed_event(sequence, at, kind, data))
-                self._hashes[call_id] = (sequence, made)
+            count, running_hash = self._hashes.pop(call_id, (0, None)) if sequence > 1 else (0, sha256())
+            if running_hash is not None and count == sequence - 1:
+                running_hash.update(hashed_event(sequence, at, kind, data))
+                self._hashes[call_id] = (sequence, running_hash)
         while len(self._hashes) > MAX_CALLS:
             self._hashes.popitem(last=False)
 
@@ -185,9 +185,9 @@ class EventHashes:
         """Return and forget the digests of these calls, as `event_digests`; those that are not known are missing."""
         found = {call_id: self._hashes.pop(call_id, (0, None)) for call_id in counts}
         return {
-            call_id: made.hexdigest()
-            for call_id, (count, made) in found.items()
-            if made is not None and count == counts[call_id]
+            call_id: running_hash.hexdigest()
+            for call_id, (count, running_hash) in found.items()
+            if running_hash is not None and count == counts[call_id]
         }
 
     def clear(self) -> None:

@@ -83,8 +83,8 @@ def _beginning(shown: bytes, limit: int) -> str:
 def redacted_cause(text: str, more_keys: tuple[str, ...] = ()) -> str:
     """Return an error text without credentials and without values of secret names; above 64 KiB its beginning."""
     text = scrubbed(text)
-    own = _after_names(more_keys)
-    return own.sub(rf"\1{HIDDEN}", text) if own else text
+    pattern = _after_names(more_keys)
+    return pattern.sub(rf"\1{HIDDEN}", text) if pattern else text
 
 
 @lru_cache(maxsize=256)

@@ -34,23 +34,23 @@ class Plan:
     """
 
     arms: tuple[Q, ...]
-    asked: Q
+    condition: Q
     by_id: bool
     text: str
 
 
 def plan_of(query: CallQuery, scope: Scope, now: datetime) -> Plan:
     """Return the plan of a query within a scope."""
-    since, asked = query.starts(now), _asked(query)
+    since, condition = query.starts(now), _condition(query)
     if scope.tenants is not None:
         lead, left = _leads(query)
         if len(scope.tenants) * len(lead) <= MAX_ARMS:
             span = _span(since, query.until) & (Q(pk__gte=least_id(since - IDS_DIFFER)) if since else Q())
             arms = tuple(Q(tenant_id=tenant) & way & span for tenant in scope.tenants for way in lead)
-            return Plan(arms, asked & left, by_id=False, text=query.text)
-        asked &= Q(tenant_id__in=scope.tenants)
-    asked &= _led(query) & _span(since, query.until)
-    return Plan((_ids(since, query.until),), asked, by_id=True, text=query.text)
+            return Plan(arms, condition & left, by_id=False, text=query.text)
+        condition &= Q(tenant_id__in=scope.tenants)
+    condition &= _led(query) & _span(since, query.until)
+    return Plan((_ids(since, query.until),), condition, by_id=True, text=query.text)
 
 
 def _leads(query: CallQuery) -> tuple[list[Q], Q]:
@@ -77,40 +77,40 @@ def _ids(since: datetime | None, until: datetime | None) -> Q:
     return first & (Q(pk__lt=least_id(until + IDS_DIFFER)) if until else Q())
 
 
-def _asked(query: CallQuery) -> Q:
-    asked = _sizes(query)
+def _condition(query: CallQuery) -> Q:
+    condition = _sizes(query)
     backtracks = connection.vendor == "sqlite"
     if has_stars(query.tool):
-        asked &= Q(tool_name__regex=expression(query.tool, backtracks=backtracks))
+        condition &= Q(tool_name__regex=expression(query.tool, backtracks=backtracks))
     if query.key == ANONYMOUS:
-        asked &= Q(api_key_id=None, tenant_id__isnull=False)
+        condition &= Q(api_key_id=None, tenant_id__isnull=False)
     elif query.key:
-        asked &= Q(api_key_id=UUID(query.key))
+        condition &= Q(api_key_id=UUID(query.key))
     if has_stars(query.address):
-        asked &= Q(remote_address__regex=expression(query.address, backtracks=backtracks))
+        condition &= Q(remote_address__regex=expression(query.address, backtracks=backtracks))
     elif query.address:
-        asked &= Q(remote_address=query.address)
+        condition &= Q(remote_address=query.address)
     if query.request:
         # Stored as JSON: a string has quotes around it, which people omit.
-        asked &= Q(request_id__in=[query.request, f'"{query.request}"'])
+        condition &= Q(request_id__in=[query.request, f'"{query.request}"'])
     if query.method:
-        asked &= Q(method__in=methods_like(query.method))
+        condition &= Q(method__in=methods_like(query.method))
     plain: dict[str, Any] = {
         "client_name__icontains": query.client,
         "session_id": query.session,
         "trace_id": query.trace,
     }
-    return asked & Q(**{lookup: value for lookup, value in plain.items() if value})
+    return condition & Q(**{lookup: value for lookup, value in plain.items() if value})
 
 
 def _sizes(query: CallQuery) -> Q:
-    asked = Q()
+    condition = Q()
     if query.duration_min is not None:
-        asked &= Q(duration_us__gte=query.duration_min * MILLISECOND_US)
+        condition &= Q(duration_us__gte=query.duration_min * MILLISECOND_US)
     if query.duration_max is not None:
-        asked &= Q(duration_us__lte=query.duration_max * MILLISECOND_US)
+        condition &= Q(duration_us__lte=query.duration_max * MILLISECOND_US)
     if query.size_min is not None:
-        asked &= Q(size__gte=query.size_min)
+        condition &= Q(size__gte=query.size_min)
     if query.size_max is not None:
-        asked &= Q(size__lte=query.size_max)
-    return asked
+        condition &= Q(size__lte=query.size_max)
+    return condition

@@ -194,7 +194,7 @@ def _beyond(plan: Plan, start: PagePosition | None, *, newer: bool) -> Q:
 def _found(plan: Plan) -> Any:
     """Return the expression for one call: YES, NO, or packed texts."""
     if not plan.text:
-        return Case(When(plan.asked, then=YES), default=NO) if plan.asked else YES
+        return Case(When(plan.condition, then=YES), default=NO) if plan.condition else YES
     # A scalar subquery is run call by call; another one might be run for all existing calls.
     payload = CallPayload.objects.filter(call_id=OuterRef("pk"))
     texts = _contains(plan.text, "arguments", "result")
@@ -204,7 +204,7 @@ def _found(plan: Plan) -> Any:
         default=Subquery(payload.values(inside=inside)[:1]),
         output_field=BinaryField(),
     )
-    return Case(When(plan.asked, then=columns), default=NO) if plan.asked else columns
+    return Case(When(plan.condition, then=columns), default=NO) if plan.condition else columns
 
 
 def _contains(text: str, *columns: str) -> Q:
@@ -267,7 +267,7 @@ class BatchSizer:
     @property
     def asks(self) -> bool:
         """Whether calls are scanned that may not match."""
-        return bool(self.plan.asked or self.plan.text)
+        return bool(self.plan.condition or self.plan.text)
 
     @property
     def first(self) -> int:

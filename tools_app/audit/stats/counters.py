@@ -77,8 +77,8 @@ class Names:
 
     def _rotate(self, begins_at: datetime) -> None:
         self._newest = begins_at
-        kept = begins_at - PERIOD
-        self._known = {key: names for key, names in self._known.items() if key[1] is not None and key[1] >= kept}
+        oldest = begins_at - PERIOD
+        self._known = {key: names for key, names in self._known.items() if key[1] is not None and key[1] >= oldest}
 
 
 def _admitted(name: str, known: set[str], most: int) -> str:
@@ -105,14 +105,14 @@ def numbers_of(endings: Iterable[CallFinished], names: Names) -> dict[Kind, Numb
             facts.tool_id is None,
             current if began >= current else period_of(began),
         ].append(entry)
-    made: dict[Kind, Numbers] = {}
+    totals: dict[Kind, Numbers] = {}
     for (_, tool_name, _, client_name, outcome, anonymous, begins_at), group in alike.items():
         facts = group[0].facts
         tenant_id = facts.tenant_id or NIL
         found = "" if anonymous and outcome in NOT_FOUND else tool_name
         tool, client = names.bounded(tenant_id, begins_at, found, client_name)
         kind = tenant_id, begins_at, tool, facts.api_key_id or NIL, client
-        numbers = made.setdefault(kind, [0] * len(NUMBER_COLUMNS))
+        numbers = totals.setdefault(kind, [0] * len(NUMBER_COLUMNS))
         if outcome == DENIED:
             numbers[DENIALS] += sum([entry.row.repeated for entry in group])
             continue
@@ -123,7 +123,7 @@ def numbers_of(endings: Iterable[CallFinished], names: Names) -> dict[Kind, Numb
         numbers[TOOK_US] += sum(durations)
         for duration in durations:
             numbers[CLASSES + bisect_left(DURATION_BOUNDS_US, duration)] += 1
-    return made
+    return totals
 
 
 def add_to(total: dict[Kind, Numbers], kind: Kind, numbers: Sequence[int]) -> None:

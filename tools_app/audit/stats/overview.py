@@ -180,31 +180,31 @@ class Overview:
         return not any((self.total.calls, self.total.denials, self.before.calls, self.before.denials))
 
 
-def overview(asked: OverviewQuery, now: datetime, zone: tzinfo = UTC) -> Overview:
+def overview(query: OverviewQuery, now: datetime, zone: tzinfo = UTC) -> Overview:
     """Return an overview, read with four queries."""
-    begins = asked.period.points(now, zone)
+    begins = query.period.points(now, zone)
     points = [Point(begin, CallStatistics()) for begin in begins]
     total, before = CallStatistics(), CallStatistics()
     # As much of the preceding period as has passed of this one.
-    before_end = now - (begins[-1] - begins[0]) - asked.period.step
-    for begins_at, *numbers in _by(_rows(asked, begins[0] - asked.period.length, now), "begins_at"):
+    before_end = now - (begins[-1] - begins[0]) - query.period.step
+    for begins_at, *numbers in _by(_rows(query, begins[0] - query.period.length, now), "begins_at"):
         if begins_at >= begins[0]:
             points[bisect_right(begins, begins_at) - 1].statistics.add(numbers)
             total.add(numbers)
         elif begins_at < before_end:
             before.add(numbers)
-    rows = _rows(asked, begins[0], now)
+    rows = _rows(query, begins[0], now)
     tools, keys, clients = (_most(rows, column) for column in ("tool_name", "api_key_id", "client_name"))
-    return Overview(asked.period, points, total, before, tools, keys, clients)
+    return Overview(query.period, points, total, before, tools, keys, clients)
 
 
-def _rows(asked: OverviewQuery, begin: datetime, now: datetime) -> "QuerySet[CallFigures]":
+def _rows(query: OverviewQuery, begin: datetime, now: datetime) -> "QuerySet[CallFigures]":
     # Figures of a process whose clock is a little ahead count, too.
     rows = storage.within(begin, now + HOUR)
-    if asked.tenants is not None:
-        rows = rows.filter(tenant_id__in=_ids(asked.tenants))
+    if query.tenants is not None:
+        rows = rows.filter(tenant_id__in=_ids(query.tenants))
     for column in ("tool_name", "api_key_id", "client_name"):
-        wanted = getattr(asked, column)
+        wanted = getattr(query, column)
         if wanted is not None:
             rows = rows.filter(**{column: wanted})
     return rows

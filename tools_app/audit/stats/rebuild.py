@@ -85,18 +85,18 @@ def _replaced(begin: datetime, end: datetime, counted: _Counted | None) -> int:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         # Counted before locking, because the recorder adds to these rows. What it adds meanwhile is detected when they
         # are locked. NOWAIT rules out a deadlock with it.
-        made = counted or _counted(begin, end)
+        counts = counted or _counted(begin, end)
         held = list(storage.within(begin, end).select_for_update(nowait=True).values_list("pk", "tenant_id"))
-        whole = _whole({tenant for _, tenant in held} | {kind[0] for kind in made.numbers}, begin)
+        whole = _whole({tenant for _, tenant in held} | {kind[0] for kind in counts.numbers}, begin)
         storage.within(begin, end).filter(tenant_id__in=whole).delete()
         by_length: defaultdict[int, dict[Kind, Numbers]] = defaultdict(dict)
         now = timezone.now()
-        for kind, numbers in made.numbers.items():
+        for kind, numbers in counts.numbers.items():
             if kind[0] in whole:
                 _add(by_length[storage.seconds_at(kind[1], now)], kind, numbers, now)
         for seconds, numbers_of_length in by_length.items():
             storage.add(numbers_of_length, seconds)
-    return made.records
+    return counts.records
 
 
 def _whole(owners: set[UUID], begin: datetime) -> set[UUID]:
@@ -129,8 +129,8 @@ def _pages(begin: datetime, end: datetime) -> Iterator[list[CallFinished]]:
     while rows := list(calls.filter(pk__gt=last).values_list(*RECORD_COLUMNS)[:PAGE]):
         last = rows[-1][0]
         # Pages are limited by id, which is indexed; the start time decides which calls count.
-        made = [_ending(row) for row in rows]
-        yield [entry for entry in made if begin <= entry.facts.started_at < end]
+        endings = [_ending(row) for row in rows]
+        yield [entry for entry in endings if begin <= entry.facts.started_at < end]
 
 
 def _ending(row: tuple[Any, ...]) -> CallFinished:

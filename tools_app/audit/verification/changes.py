@@ -24,20 +24,20 @@ POSITION: Final = HASHED_FIELDS.index("position")
 
 
 class Link(NamedTuple):
-    """A stored change in the order of SAID, and its digest."""
+    """A stored change in the order of HASHED_FIELDS, and its digest."""
 
-    said: tuple[Any, ...]
+    fields: tuple[Any, ...]
     digest: bytes
 
     @property
     def position(self) -> int:
         """The position that the change states."""
-        position: int = self.said[POSITION]
+        position: int = self.fields[POSITION]
         return position
 
     def fits(self, previous: bytes, position: int) -> bool:
         """Return whether this change was written at `position`, after the digest `previous`."""
-        fields = (*self.said[:POSITION], position, *self.said[POSITION + 1 :])
+        fields = (*self.fields[:POSITION], position, *self.fields[POSITION + 1 :])
         return digest(previous, fields) == self.digest
 
 
@@ -83,14 +83,14 @@ def _links(after: int = 0) -> Iterator[Link]:
 def _problem(link: Link, position: int, previous: bytes) -> Finding | None:
     """Return the problem of the change that is stored in place of the one at `position`, if any."""
     if link.position > position:
-        return _missing(position, link.position - 1, f"before change {link.position}", link.said[AT])
+        return _missing(position, link.position - 1, f"before change {link.position}", link.fields[AT])
     if link.fits(previous, position):
         return None
     others = _near(position)
     moved = next((other for other in others if other.fits(previous, position)), None)
     if moved is None:
         return _of(link, Problem.CHANGED, "What this change says was altered.")
-    return _of(link, Problem.REORDERED, f"Change {moved.said[ID]} belongs here, and stands at {moved.position}.")
+    return _of(link, Problem.REORDERED, f"Change {moved.fields[ID]} belongs here, and stands at {moved.position}.")
 
 
 def _near(position: int) -> Sequence[Link]:
@@ -98,7 +98,9 @@ def _near(position: int) -> Sequence[Link]:
 
 
 def _of(link: Link, problem: Problem, message: str) -> Finding:
-    return Finding(problem, message, position=link.position, change_id=link.said[ID], at=link.said[AT], is_change=True)
+    return Finding(
+        problem, message, position=link.position, change_id=link.fields[ID], at=link.fields[AT], is_change=True
+    )
 
 
 def _missing(first: int, last: int, where: str, at: datetime) -> Finding:

@@ -64,7 +64,7 @@ class Record:
 
     def fits(self, before: bytes, *hashes: bytes) -> bool:
         """Return whether one of `hashes` is its hash after the hash `before`."""
-        return any(made in hashes for made in self.digests(before))
+        return any(candidate in hashes for candidate in self.digests(before))
 
     def digests(self, before: bytes) -> Iterator[bytes]:
         """Yield its hash after the hash `before`, by each of the rules that may apply."""
@@ -111,8 +111,8 @@ def snapshot() -> Iterator[None]:
 
 def calls_of_chain(writer: UUID, tenant_id: UUID | None) -> QuerySet[Call]:
     """Return the records of one chain."""
-    own = Call.objects.filter(writer=writer)
-    return own.filter(tenant__isnull=True) if tenant_id is None else own.filter(tenant_id=tenant_id)
+    calls = Call.objects.filter(writer=writer)
+    return calls.filter(tenant__isnull=True) if tenant_id is None else calls.filter(tenant_id=tenant_id)
 
 
 def chain_entries(calls: QuerySet[Call]) -> Iterator[ChainEntry]:

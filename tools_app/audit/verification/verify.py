@@ -120,8 +120,8 @@ class _Verification:
     def _verify_writer(self, writer: UUID, entries: Iterable[tuple[ChainEntry, Batch]]) -> None:
         claims = self._statements.claims_of(writer)
         signed = self._signed(writer, claims)
-        for tenant_id, own in groupby(entries, key=lambda found: found[0].tenant_id):
-            self._verify_chain((writer, tenant_id), own, claims, signed.pop(tenant_id, []))
+        for tenant_id, entries_of_chain in groupby(entries, key=lambda found: found[0].tenant_id):
+            self._verify_chain((writer, tenant_id), entries_of_chain, claims, signed.pop(tenant_id, []))
         if self._newest is None:
             for tenant_id, heads in signed.items():
                 self._verify_chain((writer, tenant_id), (), claims, heads)

@@ -139,12 +139,12 @@ class Exports:
         by_writer: dict[UUID, list[Line]] = defaultdict(list)
         for line in lines:
             by_writer[line[1].writer].append(line)
-        for writer, own in by_writer.items():
-            numbers = [text.sequence for _, text, _ in own]
+        for writer, exported in by_writer.items():
+            numbers = [text.sequence for _, text, _ in exported]
             rows = Checkpoint.objects.filter(writer=writer, sequence__in=numbers).values_list("sequence", "digest")
             there = {sequence: bytes(digest).hex() for sequence, digest in rows}
-            runs = self._statements.checkpoint_runs(writer) if len(there) < len(own) else []
-            for number, text, digest in own:
+            runs = self._statements.checkpoint_runs(writer) if len(there) < len(exported) else []
+            for number, text, digest in exported:
                 found = there.get(text.sequence)
                 if found is None and not covers(runs, text.sequence, digest):
                     self._wrong(f"Checkpoint {text.sequence}, line {number} of the export, is gone.", text)

@@ -48,7 +48,7 @@ class Broker:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="broker")
-        self._own = threading.local()
+        self._thread_local = threading.local()
         self._lock = threading.Lock()
         self._waiting = 0
         # When the request of a thread began, by the thread's id.
@@ -128,7 +128,7 @@ class Broker:
             away = isinstance(problem, (*link.connection_errors, KombuError, OSError))
             if not away and not isinstance(problem, link.channel_errors):
                 raise
-            self._own.link = None
+            self._thread_local.link = None
             _discard(link)
             if away and was_connected and not isinstance(problem, TimeoutError):
                 return self._do(request)  # an idle connection was closed; retry with a new one
@@ -138,9 +138,9 @@ class Broker:
 
     def _link(self) -> Connection:
         """Return the connection of this thread, opened on first use."""
-        link: Connection | None = getattr(self._own, "link", None)
+        link: Connection | None = getattr(self._thread_local, "link", None)
         if link is None:
-            link = self._own.link = current_app.connection_for_write()
+            link = self._thread_local.link = current_app.connection_for_write()
         return link
 
 

@@ -136,9 +136,9 @@ def cancel_now(call_ids: list[UUID], reason: StopReason) -> int:
         running = RunningCall.objects.select_for_update().filter(pk__in=call_ids, cancel_requested=False)
         found = list(running.values_list("pk", flat=True))
         inputs.note_reason(found, reason)
-        asked = RunningCall.objects.filter(pk__in=found, cancel_requested=False).update(cancel_requested=True)
+        cancelled_count = RunningCall.objects.filter(pk__in=found, cancel_requested=False).update(cancel_requested=True)
         transaction.on_commit(partial(publish.notify, *(f"cancel:{call_id}" for call_id in call_ids)))
-    return asked
+    return cancelled_count
 
 
 async def cancel_request(session_id: UUID, request_id: str, reason: StopReason) -> int:

@@ -87,23 +87,23 @@ async def update(call_id: UUID, principal: Principal, answers: Mapping[str, Any]
         log.warning("Task %s continues later: %s", call_id, problem)
 
 
-def _own(principal: Principal, rows: "QuerySet[Any]") -> "QuerySet[Any]":
+def _rows_of_key(principal: Principal, rows: "QuerySet[Any]") -> "QuerySet[Any]":
     return rows.filter(tenant_id=principal.tenant_id, api_key_id=principal.key_id)
 
 
 def _find(call_id: UUID, principal: Principal) -> TaskState | None:
-    running = _own(principal, RunningCall.objects.filter(pk=call_id).exclude(task_seconds=None)).first()
+    running = _rows_of_key(principal, RunningCall.objects.filter(pk=call_id).exclude(task_seconds=None)).first()
     if running is not None:
         return _of_running(running)
-    ended = _own(principal, Call.objects.filter(pk=call_id)).first()
+    ended = _rows_of_key(principal, Call.objects.filter(pk=call_id)).first()
     answer = CallAnswer.objects.filter(pk=call_id, is_task=True, expires_at__gt=timezone.now()).first()
     return _of_ended(ended, answer) if ended and answer else None
 
 
 def _listed(principal: Principal, before: UUID | None, most: int) -> list[TaskState]:
-    running = _own(principal, RunningCall.objects.exclude(task_seconds=None))
-    kept = CallAnswer.objects.filter(is_task=True, expires_at__gt=timezone.now())
-    ended = _own(principal, Call.objects.filter(pk__in=kept.values("call_id")))
+    running = _rows_of_key(principal, RunningCall.objects.exclude(task_seconds=None))
+    unexpired = CallAnswer.objects.filter(is_task=True, expires_at__gt=timezone.now())
+    ended = _rows_of_key(principal, Call.objects.filter(pk__in=unexpired.values("call_id")))
     if before is not None:
         running, ended = running.filter(pk__lt=before), ended.filter(pk__lt=before)
     # Ids are ordered by creation time.
@@ -170,22 +170,22 @@ def _update(call_id: UUID, principal: Principal, answers: Mapping[str, Any]) -> 
     """Store answers and return the row if the task can continue."""
     with transaction.atomic():
         rows = RunningCall.objects.select_for_update().filter(pk=call_id, status=CallStatus.WAITING)
-        row = _own(principal, rows).first()
+        row = _rows_of_key(principal, rows).first()
         if row is None or not row.asked:
             return None
-        payload, asked = payload_of_row(row), dict(row.asked)
-        by_name = {asked.pop(key)["name"]: answers[key] for key in _known(answers, asked)}
+        payload, questions = payload_of_row(row), dict(row.asked)
+        by_name = {questions.pop(key)["name"]: answers[key] for key in _known(answers, questions)}
         if not by_name:
             return None
         answered = msgspec.structs.replace(payload.round, answers={**payload.round.answers, **by_name})
         row.sealed_arguments = msgspec.structs.replace(payload, round=answered).sealed(row.pk)
-        row.asked, row.changed_at = asked, timezone.now()
-        if not asked:
+        row.asked, row.changed_at = questions, timezone.now()
+        if not questions:
             row.status, row.owner = CallStatus.QUEUED.value, process_id()
         row.save(update_fields=["sealed_arguments", "asked", "changed_at", "status", "owner"])
     publish.notify(call_topic(call_id))
-    return None if asked else row
+    return None if questions else row
 
 
-def _known(answers: Iterable[str], asked: Mapping[str, Any]) -> list[str]:
-    return [key for key in answers if key in asked]
+def _known(answers: Iterable[str], questions: Mapping[str, Any]) -> list[str]:
+    return [key for key in answers if key in questions]

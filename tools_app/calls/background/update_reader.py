@@ -162,8 +162,8 @@ class _Statements:
         """Return which calls have not ended, and whether each is a task that waits for its client."""
         sql = RUNNING_SQL.format(wanted=self._ids_sql, running=RUNNING)
         return {
-            self._id(id): status == CallStatus.WAITING and asked not in ({}, "{}")
-            for id, status, asked in self._rows(sql, ids)
+            self._id(id): status == CallStatus.WAITING and questions not in ({}, "{}")
+            for id, status, questions in self._rows(sql, ids)
         }
 
     def _rows(self, sql: str, ids: Sequence[UUID], after: Sequence[int] | None = None) -> list[Any]:

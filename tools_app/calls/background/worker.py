@@ -124,7 +124,7 @@ async def _run(claim: Claim) -> RunResult:
         context = ToolContext(row.pk, _caller(claim), emit, call.cancelled, converse, loop=loop)
         execute = run_tool if tracing.active is None else traced.run
         outcome = await execute(tool, claim.payload.arguments, context, call)
-        return RunResult(outcome, has_inputs=call.asked or call.stopped_as is Outcome.CANCELLED)
+        return RunResult(outcome, has_inputs=call.has_asked or call.stopped_as is Outcome.CANCELLED)
     finally:
         del run.running_calls[call.id]
 
@@ -208,15 +208,15 @@ def _record_with_retry(ending: CallFinished) -> None:
 def _await_input(claim: Claim, unfinished: InputRequired) -> None:
     """Store a task that waits for answers, without a process. Keys of questions are never reused."""
     row, payload = claim.row, claim.payload
-    asked, used = {}, list(payload.used)
+    questions, used = {}, list(payload.used)
     for name, request in unfinished.requests.items():
         key = unused_name(name, used)
-        asked[key] = {"name": name, "request": request}
+        questions[key] = {"name": name, "request": request}
         used.append(key)
-    kept = msgspec.structs.replace(
+    stored = msgspec.structs.replace(
         payload, round=Round(unfinished.answers, unfinished.state, unfinished.refused), used=used
     )
     RunningCall.objects.filter(pk=row.pk, status=CallStatus.RUNNING).update(
-        status=CallStatus.WAITING, asked=asked, sealed_arguments=kept.sealed(row.pk), changed_at=timezone.now()
+        status=CallStatus.WAITING, asked=questions, sealed_arguments=stored.sealed(row.pk), changed_at=timezone.now()
     )
     publish.notify(call_topic(row.pk))

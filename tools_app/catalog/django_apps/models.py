@@ -110,7 +110,7 @@ def register(
                 ToolDefinition(
                     name=f"{verb}_{base}",
                     title=f"{verb} {many if verb == 'list' else one}".capitalize(),
-                    description=f"{said} {description}".strip(),
+                    description=f"{opening} {description}".strip(),
                     input_schema=schema,
                     output_schema=None,
                     annotations=ANNOTATIONS,
@@ -123,7 +123,7 @@ def register(
                 needs_person=True,
             )
         )
-        for verb, schema, run, said in kinds
+        for verb, schema, run, opening in kinds
     ]
 
 
@@ -266,14 +266,14 @@ def _schema_of(field: Any) -> dict[str, Any]:
         return {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
     if isinstance(field, models.FloatField | models.DecimalField):
         return {"type": "number"}
-    made: dict[str, Any] = {"type": "string", "maxLength": MAX_FILTER}
+    schema: dict[str, Any] = {"type": "string", "maxLength": MAX_FILTER}
     if isinstance(field, models.UUIDField):
-        made["format"] = "uuid"
+        schema["format"] = "uuid"
     elif isinstance(field, models.DateTimeField):
-        made["format"] = "date-time"
+        schema["format"] = "date-time"
     elif isinstance(field, models.DateField):
-        made["format"] = "date"
-    return made
+        schema["format"] = "date"
+    return schema
 
 
 def _converted(field: Any, name: str, value: Any) -> Any:
@@ -281,13 +281,13 @@ def _converted(field: Any, name: str, value: Any) -> Any:
     if isinstance(value, str) and not is_storable(value):
         raise ToolError(f"{name}: it contains U+0000 or half of a character, which cannot be stored.")
     try:
-        made = field.to_python(value)
-        if isinstance(made, datetime):
+        converted = field.to_python(value)
+        if isinstance(converted, datetime):
             # Without an offset, it is UTC. With one, it may be before the first year or after the last.
-            made = (made.replace(tzinfo=UTC) if made.tzinfo is None else made).astimezone(UTC)
+            converted = (converted.replace(tzinfo=UTC) if converted.tzinfo is None else converted).astimezone(UTC)
         # What the adapter of the database refuses.
-        field.get_db_prep_value(made, connection)
-        return made
+        field.get_db_prep_value(converted, connection)
+        return converted
     except (ValidationError, ArithmeticError, ValueError) as problem:
         message = problem.messages[0] if isinstance(problem, ValidationError) else "it is out of range."
         raise ToolError(f"{name}: {message}") from problem

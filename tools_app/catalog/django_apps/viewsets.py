@@ -116,12 +116,12 @@ def _function(action: Action, name: str, timeout_seconds: float) -> python.Pytho
         raise ImproperlyConfigured(f"{action.place}: {name!r} has more than {naming.MAX_NAME} characters. Set a name.")
     operation = _operation(action)
     _check_links(action)
-    told = operation.definition
+    generated = operation.definition
     definition = ToolDefinition(
         name=name,
-        title=told["title"] or name.replace("_", " ").replace("-", " ").capitalize(),
-        description=told["description"],
-        input_schema=told["input_schema"],
+        title=generated["title"] or name.replace("_", " ").replace("-", " ").capitalize(),
+        description=generated["description"],
+        input_schema=generated["input_schema"],
         output_schema=None,
         annotations={**annotations_of(operation.method), "openWorldHint": False},
     )
@@ -130,7 +130,7 @@ def _function(action: Action, name: str, timeout_seconds: float) -> python.Pytho
         background=False,
         timeout_seconds=timeout_seconds,
         task=TaskSupport.NEVER,
-        run=ViewCall(name, action.pattern(action.viewset), parse_operation(told["config"]), timeout_seconds),
+        run=ViewCall(name, action.pattern(action.viewset), parse_operation(generated["config"]), timeout_seconds),
         place=action.place,
         needs_person=True,
     )

@@ -53,16 +53,16 @@ class Attachments:
         found = await run_in_db_thread(_load, tenant_id, wanted)
         if missing := next((uri for uri in wanted if uri not in found), None):
             raise ToolError(f"{missing[:200]}: {NO_SUCH}")
-        made = dict(arguments)
+        filled_arguments = dict(arguments)
         for name in self._files & arguments.keys():
             value = arguments[name]
             filled = [
                 {**found[one[RESOURCE]], **_about(one)} if _names_resource(one) else one for one in _listed(value)
             ]
-            made[name] = filled if isinstance(value, list) else filled[0]
+            filled_arguments[name] = filled if isinstance(value, list) else filled[0]
         if self._whole and _names_resource(arguments.get(self._whole)):
-            made[self._whole] = found[arguments[self._whole][RESOURCE]]["data"]
-        return made
+            filled_arguments[self._whole] = found[arguments[self._whole][RESOURCE]]["data"]
+        return filled_arguments
 
 
 def _listed(value: Any) -> list[Any]:

@@ -80,13 +80,13 @@ class Arguments:
 
     def schema(self, schemas: Schemas) -> dict[str, Any]:
         """Return the input schema with all definitions that it needs. Raises Broken."""
-        made: dict[str, Any] = {"type": "object", "properties": self.properties}
+        input_schema: dict[str, Any] = {"type": "object", "properties": self.properties}
         if self.required:
-            made["required"] = self.required
-        made["additionalProperties"] = False
+            input_schema["required"] = self.required
+        input_schema["additionalProperties"] = False
         if self.uses:
-            made["$defs"] = schemas.definitions(sorted(self.uses))
-        return made
+            input_schema["$defs"] = schemas.definitions(sorted(self.uses))
+        return input_schema
 
 
 class ArgumentReader:
@@ -107,16 +107,18 @@ class ArgumentReader:
                     found, lowering.parameter(parameter) if self._document.is_old else parameter, pointer
                 )
         self._add_missing(found, path)
-        own = [parameter for parameter, _ in parameters if parameter.get("in") in is_body]
-        self._add_body(found, operation, own, pointers[1])
+        body_parameters = [parameter for parameter, _ in parameters if parameter.get("in") in is_body]
+        self._add_body(found, operation, body_parameters, pointers[1])
         return found
 
     # --- Parameters -----------------------------------------------------------------------------------------------
 
-    def _parameters(self, shared: Any, own: Any, pointers: tuple[str, str]) -> list[tuple[dict[str, Any], str]]:
+    def _parameters(
+        self, shared: Any, operation_parameters: Any, pointers: tuple[str, str]
+    ) -> list[tuple[dict[str, Any], str]]:
         """Return the parameters of a path and an operation; those of the operation take precedence."""
         found: dict[tuple[str, str], tuple[dict[str, Any], str]] = {}
-        for listed, base in ((shared, pointers[0]), (own, pointers[1])):
+        for listed, base in ((shared, pointers[0]), (operation_parameters, pointers[1])):
             for at, one in enumerate(listing(listed)):
                 parameter, pointer = self._document.object_at(one, joined(base, "parameters", at))
                 name, place = parameter.get("name"), parameter.get("in")
@@ -154,10 +156,10 @@ class ArgumentReader:
     def _described(self, found: Arguments, schema: Any, pointer: str, about: dict[str, Any]) -> Any:
         converted = self._schemas.convert(schema, pointer)
         found.uses |= converted.uses
-        made = converted.schema if isinstance(converted.schema, dict) else {}
+        argument_schema = converted.schema if isinstance(converted.schema, dict) else {}
         if text := shortened(text_of(about.get("description"))):
-            made = {**made, "description": text}
-        return {**made, "deprecated": True} if about.get("deprecated") is True else made
+            argument_schema = {**argument_schema, "description": text}
+        return {**argument_schema, "deprecated": True} if about.get("deprecated") is True else argument_schema
 
     def _add_missing(self, found: Arguments, path: str) -> None:
         """Add the variables of the path that the document does not declare, as strings."""
@@ -176,10 +178,12 @@ class ArgumentReader:
 
     # --- Body -----------------------------------------------------------------------------------------------------
 
-    def _add_body(self, found: Arguments, operation: dict[str, Any], own: list[dict[str, Any]], pointer: str) -> None:
+    def _add_body(
+        self, found: Arguments, operation: dict[str, Any], body_parameters: list[dict[str, Any]], pointer: str
+    ) -> None:
         place = joined(pointer, "requestBody")
         if self._document.is_old:
-            body = lowering.request_body(own, lowering.consumed(self._document.root, operation))
+            body = lowering.request_body(body_parameters, lowering.consumed(self._document.root, operation))
             place = joined(pointer, "parameters")
         else:
             body = operation.get("requestBody")
@@ -230,11 +234,11 @@ class ArgumentReader:
             sent: dict[str, Any] = {"name": name}
             if mode == "multipart" and (shape := self._file(whole, pointer, coded)):
                 about = shortened(text_of(whole.get("description")))
-                made: Any = {**shape, "description": about} if about else shape
+                argument_schema: Any = {**shape, "description": about} if about else shape
                 sent["is_file"] = True
             else:
-                made = self._described(found, schema, pointer, {})
-            sent["argument"] = found.add(name, "body", made, required=name in plain.required)
+                argument_schema = self._described(found, schema, pointer, {})
+            sent["argument"] = found.add(name, "body", argument_schema, required=name in plain.required)
             if mode != "json":
                 sent |= _encoded_as(coded)
             fields.append(sent)
@@ -270,20 +274,20 @@ class ArgumentReader:
             return None
         if whole.get("type", "object") not in ("object", ["object"]):
             return None
-        made = PlainObject(place)
+        merged = PlainObject(place)
         for at, one in enumerate(listing(whole.get("allOf"))):
             part = self._plain_object(one, joined(place, "allOf", at), depth + 1, parts)
             if part is None:
                 return None
             self._document.spend(len(part.properties))
-            made.properties |= part.properties
-            made.required |= part.required
+            merged.properties |= part.properties
+            merged.required |= part.required
         for name, one in mapping(whole.get("properties")).items():
             self._document.spend()
-            made.properties[name] = one, joined(place, "properties", name)
-        made.required |= {name for name in listing(whole.get("required")) if isinstance(name, str)}
-        made.required &= made.properties.keys() if depth == 0 else made.required
-        return made
+            merged.properties[name] = one, joined(place, "properties", name)
+        merged.required |= {name for name in listing(whole.get("required")) if isinstance(name, str)}
+        merged.required &= merged.properties.keys() if depth == 0 else merged.required
+        return merged
 
 
 @dataclass
@@ -331,12 +335,15 @@ def _combines(schema: dict[str, Any]) -> set[str]:
 
 def _encoded_as(coded: dict[str, Any]) -> dict[str, Any]:
     """Return how a field of a form is written."""
-    made: dict[str, Any] = {}
+    encoding: dict[str, Any] = {}
     style = coded.get("style")
     if style in STYLES["query"]:
         explode = coded.get("explode")
-        made = {"style": style, "explode": explode if isinstance(explode, bool) else style in {"form", "deepObject"}}
+        encoding = {
+            "style": style,
+            "explode": explode if isinstance(explode, bool) else style in {"form", "deepObject"},
+        }
     kinds = text_of(coded.get("contentType")).partition(",")[0].strip()
     if kinds and "*" not in kinds:
-        made["content_type"] = kinds
-    return made
+        encoding["content_type"] = kinds
+    return encoding

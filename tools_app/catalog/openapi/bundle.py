@@ -40,9 +40,9 @@ def bundled(data: bytes, url: str, fetch: Fetch) -> bytes:
     root = read(data)
     if not isinstance(root, dict):
         return data
-    made = _Bundle(urldefrag(url).url, len(data), fetch).of(root)
+    bundle = _Bundle(urldefrag(url).url, len(data), fetch).of(root)
     try:
-        text = orjson.dumps(made)
+        text = orjson.dumps(bundle)
     except TypeError as problem:
         raise UnreadableDocument(f"The document cannot be written as JSON: {problem}.") from problem
     if len(text) > MAX_BYTES:
@@ -65,16 +65,16 @@ class _Bundle:
 
     def of(self, root: dict[str, Any]) -> dict[str, Any]:
         """Return the document with the others. Raises Unreadable."""
-        made: dict[str, Any] = self._rewritten(root, self._url)
+        document: dict[str, Any] = self._rewritten(root, self._url)
         others: dict[str, Any] = {}
         while self._waiting:
             name, url, value = self._waiting.popleft()
             others[name] = self._rewritten(value, url)
         if others:
-            made[DOCUMENTS] = others
+            document[DOCUMENTS] = others
         if self._unread:
-            made[UNREAD] = self._unread
-        return made
+            document[UNREAD] = self._unread
+        return document
 
     def _rewritten(self, value: Any, url: str, *, are_names: bool = False) -> Any:
         """Return a value of the document at `url` with other references."""
@@ -85,15 +85,15 @@ class _Bundle:
             return [self._rewritten(one, url) for one in value]
         if not isinstance(value, dict):
             return value
-        made: dict[str, Any] = {}
+        rewritten: dict[str, Any] = {}
         for name, inner in value.items():
             if not are_names and name == "$ref" and isinstance(inner, str):
-                made[name] = self._reference(inner, url)
+                rewritten[name] = self._reference(inner, url)
             elif not are_names and name in _DATA:
-                made[name] = inner
+                rewritten[name] = inner
             else:
-                made[name] = self._rewritten(inner, url, are_names=not are_names and name in _MAPS)
-        return made
+                rewritten[name] = self._rewritten(inner, url, are_names=not are_names and name in _MAPS)
+        return rewritten
 
     def _reference(self, reference: str, url: str) -> str:
         try:

@@ -34,18 +34,18 @@ def cut(schema: dict[str, Any], depth: int) -> dict[str, Any]:
         return schema
     rest = {name: value for name, value in schema.items() if name != "$defs"}
     for levels in range(depth, 1, -1):
-        made = {**rest, "$defs": _levels(_references(rest), definitions, groups, levels)}
+        unrolled = {**rest, "$defs": _levels(_references(rest), definitions, groups, levels)}
         try:
-            schema_bounds.check(made)
+            schema_bounds.check(unrolled)
         except schema_bounds.SchemaTooComplex:
             continue
-        return made
+        return unrolled
     return {**rest, "$defs": _levels(_references(rest), definitions, groups, 1)}
 
 
 def _levels(roots: Iterable[str], definitions: Definitions, groups: Mapping[str, str], depth: int) -> Definitions:
     """Return the definitions that `roots` reach, nearest first, as far as they fit."""
-    made: Definitions = {}
+    unrolled: Definitions = {}
     waiting = deque((name, 1) for name in dict.fromkeys(roots))
     seen, size = set(waiting), 0
     while waiting:
@@ -62,13 +62,13 @@ def _levels(roots: Iterable[str], definitions: Definitions, groups: Mapping[str,
         schema = _redirected(definitions[name], rename)
         size += len(orjson.dumps(schema))
         if size > MAX_DEFINITIONS_BYTES:
-            made[_key(name, level)] = {"description": ANY_SCHEMA}
+            unrolled[_key(name, level)] = {"description": ANY_SCHEMA}
             continue
-        made[_key(name, level)] = schema
+        unrolled[_key(name, level)] = schema
         new = [one for one in dict.fromkeys(following) if one not in seen]
         seen.update(new)
         waiting.extend(new)
-    return made
+    return unrolled
 
 
 def _key(name: str, level: int) -> str:
@@ -92,22 +92,22 @@ def _redirected(schema: Any, rename: Rename) -> Any:
     """Return a converted schema with other targets of its references."""
     if not isinstance(schema, dict):
         return schema
-    made: dict[str, Any] = {}
+    redirected: dict[str, Any] = {}
     for name, value in schema.items():
         if name == "$ref":
             target = rename(value.removeprefix(PREFIX))
             if target is None:
                 return {"description": schema.get("description", ANY_SCHEMA)}
-            made[name] = PREFIX + target
+            redirected[name] = PREFIX + target
         elif name in SUBSCHEMA_KEYWORDS:
-            made[name] = _redirected(value, rename)
+            redirected[name] = _redirected(value, rename)
         elif name in SUBSCHEMA_MAPS:
-            made[name] = {key: _redirected(one, rename) for key, one in mapping(value).items()}
+            redirected[name] = {key: _redirected(one, rename) for key, one in mapping(value).items()}
         elif name in SUBSCHEMA_LISTS:
-            made[name] = [_redirected(one, rename) for one in value]
+            redirected[name] = [_redirected(one, rename) for one in value]
         else:
-            made[name] = value
-    return made
+            redirected[name] = value
+    return redirected
 
 
 def _groups(edges: Mapping[str, Iterable[str]]) -> dict[str, str]:

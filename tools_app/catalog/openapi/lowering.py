@@ -41,13 +41,13 @@ def security_scheme(scheme: dict[str, Any]) -> dict[str, Any]:
 def parameter(old: dict[str, Any]) -> dict[str, Any]:
     """Return a parameter of path, query or header as in OpenAPI 3."""
     place = old.get("in")
-    made: dict[str, Any] = {
+    lowered: dict[str, Any] = {
         name: old[name] for name in ("name", "in", "description", "required", "deprecated") if name in old
     }
     style, explode = STYLES.get(text_of(old.get("collectionFormat")), STYLES["csv"])
     if old.get("type") == "array":
-        made |= {"style": style if place == "query" else "simple", "explode": explode}
-    return {**made, "schema": schema_of(old)}
+        lowered |= {"style": style if place == "query" else "simple", "explode": explode}
+    return {**lowered, "schema": schema_of(old)}
 
 
 def schema_of(old: dict[str, Any]) -> dict[str, Any]:
@@ -57,14 +57,14 @@ def schema_of(old: dict[str, Any]) -> dict[str, Any]:
 
 def request_body(parameters: Iterable[dict[str, Any]], consumes: list[str]) -> dict[str, Any] | None:
     """Return the request body of an operation: of its parameter `body`, or of its form fields."""
-    own = list(parameters)
-    for one in own:
+    body_parameters = list(parameters)
+    for one in body_parameters:
         if one.get("in") == "body":
             types = [kind for kind in consumes if kind not in {FORM, MULTIPART}] or ["application/json"]
             content = {kind: {"schema": one.get("schema", {})} for kind in types}
             about = {"description": one["description"]} if "description" in one else {}
             return {**about, "required": one.get("required") is True, "content": content}
-    fields = [one for one in own if one.get("in") == "formData"]
+    fields = [one for one in body_parameters if one.get("in") == "formData"]
     return _form(fields, consumes) if fields else None
 
 

@@ -156,8 +156,8 @@ class _Parser:
     def _operation(self, method: str, path: str, item: dict[str, Any], pointer: str) -> Operation:
         """Return one operation. Raises Broken."""
         _check_place(method, path, pointer)
-        own: Any = item[method.lower()] if method.lower() in METHODS else item["additionalOperations"][method]
-        operation, place = self._document.object_at(own, pointer)
+        described: Any = item[method.lower()] if method.lower() in METHODS else item["additionalOperations"][method]
+        operation, place = self._document.object_at(described, pointer)
         if method in BODILESS:
             operation = {name: value for name, value in operation.items() if name != "requestBody"}
         # Documents tell operations of one path apart by a fragment, which is not sent.
@@ -194,15 +194,19 @@ class _Parser:
         found = None if self._outputs is None or method == "HEAD" else self._outputs.read(operation, pointer)
         if found is None:
             return None
-        made = sanitized_json(self._cut(found))
-        is_usable = len(orjson.dumps(made)) <= MAX_OUTPUT_BYTES and has_exact_numbers(made) and not check_schema(made)
-        return made if is_usable else None
+        output_schema = sanitized_json(self._cut(found))
+        is_usable = (
+            len(orjson.dumps(output_schema)) <= MAX_OUTPUT_BYTES
+            and has_exact_numbers(output_schema)
+            and not check_schema(output_schema)
+        )
+        return output_schema if is_usable else None
 
     def _config(
         self, method: str, path: str, item: dict[str, Any], operation: dict[str, Any], arguments: Arguments
     ) -> dict[str, Any]:
-        own: Any = next((one for one in (operation.get("servers"), item.get("servers")) if listing(one)), [])
-        server = None if self._document.is_old else next(filter(None, map(security.server_of, listing(own))), None)
+        servers: Any = next((one for one in (operation.get("servers"), item.get("servers")) if listing(one)), [])
+        server = None if self._document.is_old else next(filter(None, map(security.server_of, listing(servers))), None)
         return {
             "method": method,
             "path": path,
@@ -217,12 +221,12 @@ def annotations_of(method: str) -> dict[str, bool]:
     """Return the annotations of a tool by its method. Without a hint, clients assume that it destroys."""
     if method in READING:
         return {"readOnlyHint": True, "openWorldHint": True}
-    made = {"readOnlyHint": False, "openWorldHint": True}
+    annotations = {"readOnlyHint": False, "openWorldHint": True}
     if method in {"PUT", "DELETE"}:
-        made["idempotentHint"] = True
+        annotations["idempotentHint"] = True
     if method == "DELETE":
-        made["destructiveHint"] = True
-    return made
+        annotations["destructiveHint"] = True
+    return annotations
 
 
 def _check_place(method: str, path: str, pointer: str) -> None:

@@ -64,12 +64,12 @@ class OutputReader:
         whole, place = self._schemas.resolved(schema, pointer)
         converted = self._schemas.convert(whole, place)
         if is_object:
-            made = {**converted.schema, "type": OBJECT}
+            output_schema = {**converted.schema, "type": OBJECT}
         else:
-            made = {"type": OBJECT, "properties": {"result": converted.schema}, "required": ["result"]}
+            output_schema = {"type": OBJECT, "properties": {"result": converted.schema}, "required": ["result"]}
         if converted.uses:
-            made["$defs"] = self._schemas.definitions(sorted(converted.uses))
-        return made
+            output_schema["$defs"] = self._schemas.definitions(sorted(converted.uses))
+        return output_schema
 
     def _is_object(self, schema: Any, pointer: str, depth: int) -> bool | None:
         """Whether all values of a schema are objects, or none is; None if it does not say. Raises InvalidDocument."""
@@ -77,19 +77,19 @@ class OutputReader:
         self._document.spend()
         if depth > MAX_NESTED or whole.get("nullable") is True or whole.get("x-nullable") is True:
             return None
-        said = whole.get("type")
-        if isinstance(said, str):
-            return said == OBJECT if said != "file" else None
-        if isinstance(said, list):
-            return (True if len(said) == 1 else None) if OBJECT in said else False if said else None
+        declared = whole.get("type")
+        if isinstance(declared, str):
+            return declared == OBJECT if declared != "file" else None
+        if isinstance(declared, list):
+            return (True if len(declared) == 1 else None) if OBJECT in declared else False if declared else None
         parts = {
             name: [self._is_object(one, joined(place, name, at), depth + 1) for at, one in enumerate(whole[name])]
             for name in ("allOf", "anyOf", "oneOf")
             if isinstance(whole.get(name), list)
         }
-        known = {told for told in parts.pop("allOf", []) if told is not None}
-        for told in parts.values():
-            known |= {told[0]} if told and told[0] is not None and len(set(told)) == 1 else set()
+        known = {is_object for is_object in parts.pop("allOf", []) if is_object is not None}
+        for answers in parts.values():
+            known |= {answers[0]} if answers and answers[0] is not None and len(set(answers)) == 1 else set()
         if not known and "properties" in whole:
             return True
         return known.pop() if len(known) == 1 else None

@@ -85,7 +85,7 @@ class Schemas:
         self._taken: set[str] = set()
         self._last_numbers: dict[str, int] = {}
         self._references: dict[str, str] = {}
-        self._made: dict[str, Converted | InvalidDocument] = {}
+        self._converted: dict[str, Converted | InvalidDocument] = {}
 
     def convert(self, schema: Any, pointer: str) -> Converted:
         """Convert a schema. Raises Broken."""
@@ -94,7 +94,7 @@ class Schemas:
 
     def definitions(self, uses: Iterable[str]) -> dict[str, Any]:
         """Return the definitions that `uses` reach, nearest first, as far as they fit. Raises Broken."""
-        made: dict[str, Any] = {}
+        definitions: dict[str, Any] = {}
         size, waiting, seen = 0, list(dict.fromkeys(uses)), set(uses)
         while waiting:
             following: list[str] = []
@@ -103,13 +103,13 @@ class Schemas:
                 self._document.spend(1 + len(found.uses))
                 size += len(orjson.dumps(found.schema))
                 if size > MAX_DEFINITIONS_BYTES:
-                    made[name] = {"description": ANY_SCHEMA}
+                    definitions[name] = {"description": ANY_SCHEMA}
                     continue
-                made[name] = found.schema
+                definitions[name] = found.schema
                 following += [one for one in sorted(found.uses) if one not in seen]
                 seen |= found.uses
             waiting = list(dict.fromkeys(following))
-        return made
+        return definitions
 
     def resolved(self, schema: Any, pointer: str) -> tuple[dict[str, Any], str]:
         """Return a schema behind its references, as it is in the document. Raises Broken."""
@@ -117,13 +117,13 @@ class Schemas:
         return mapping(found), place
 
     def _definition(self, name: str) -> Converted:
-        if name not in self._made:
+        if name not in self._converted:
             reference = self._references[name]
             try:
-                self._made[name] = self.convert(self._document.target(reference, reference), reference)
+                self._converted[name] = self.convert(self._document.target(reference, reference), reference)
             except InvalidDocument as problem:
-                self._made[name] = problem
-        found = self._made[name]
+                self._converted[name] = problem
+        found = self._converted[name]
         if isinstance(found, InvalidDocument):
             raise found
         return found
@@ -149,64 +149,70 @@ class Schemas:
             raise InvalidDocument(pointer, f"The schema is nested deeper than {MAX_SCHEMA_DEPTH} levels.")
         if "$ref" in schema:
             return self._reference(schema, pointer, uses)
-        made = {name: schema[name] for name, fits in KEPT_KEYWORDS.items() if name in schema and fits(schema[name])}
-        self._inner(schema, made, pointer, uses, depth + 1)
-        if self._is_output and "required" in made:
+        converted = {
+            name: schema[name] for name, fits in KEPT_KEYWORDS.items() if name in schema and fits(schema[name])
+        }
+        self._inner(schema, converted, pointer, uses, depth + 1)
+        if self._is_output and "required" in converted:
             fields = mapping(schema.get("properties"))
             written = {name for name, one in fields.items() if mapping(one).get("writeOnly") is True}
-            made["required"] = [name for name in made["required"] if name not in written]
-        _tidy(schema, made)
-        return _nullable(schema, made)
+            converted["required"] = [name for name in converted["required"] if name not in written]
+        _tidy(schema, converted)
+        return _nullable(schema, converted)
 
     def _reference(self, schema: dict[str, Any], pointer: str, uses: set[str]) -> dict[str, Any]:
         reference = schema["$ref"]
         self._document.target(reference, joined(pointer, "$ref"))
         name = self._name(reference)
         uses.add(name)
-        made = {"$ref": f"#/$defs/{escaped(name)}"}
+        converted = {"$ref": f"#/$defs/{escaped(name)}"}
         if isinstance(schema.get("description"), str):
-            made["description"] = shortened(schema["description"])
-        return made
+            converted["description"] = shortened(schema["description"])
+        return converted
 
-    def _inner(self, schema: dict[str, Any], made: dict[str, Any], pointer: str, uses: set[str], depth: int) -> None:
+    def _inner(
+        self, schema: dict[str, Any], converted: dict[str, Any], pointer: str, uses: set[str], depth: int
+    ) -> None:
         """Convert the schemas within a schema."""
         for name, value in schema.items():
             place = joined(pointer, name)
             if name == "items" and isinstance(value, list):
-                made["prefixItems"] = [self._convert(one, place, uses, depth) for one in value]
+                converted["prefixItems"] = [self._convert(one, place, uses, depth) for one in value]
             elif name in SUBSCHEMA_KEYWORDS and isinstance(value, dict | bool):
-                made[name] = self._convert(value, place, uses, depth)
+                converted[name] = self._convert(value, place, uses, depth)
             elif name in SUBSCHEMA_MAPS and isinstance(value, dict):
-                made[name] = {key: self._convert(one, joined(place, key), uses, depth) for key, one in value.items()}
+                converted[name] = {
+                    key: self._convert(one, joined(place, key), uses, depth) for key, one in value.items()
+                }
             elif name in SUBSCHEMA_LISTS and isinstance(value, list) and value:
                 inner = [self._convert(one, joined(place, at), uses, depth) for at, one in enumerate(value)]
-                _combine(made, SUBSCHEMA_LISTS[name], inner)
+                _combine(converted, SUBSCHEMA_LISTS[name], inner)
 
 
-def _combine(made: dict[str, Any], keyword: str, inner: list[Any]) -> None:
-    if keyword in made:
-        made.setdefault("allOf", []).append({keyword: inner})
+def _combine(converted: dict[str, Any], keyword: str, inner: list[Any]) -> None:
+    if keyword in converted:
+        converted.setdefault("allOf", []).append({keyword: inner})
     else:
-        made[keyword] = inner
+        converted[keyword] = inner
 
 
-def _tidy(schema: dict[str, Any], made: dict[str, Any]) -> None:
+def _tidy(schema: dict[str, Any], converted: dict[str, Any]) -> None:
     """Bring keywords of older drafts into their form of 2020-12, and drop what has no effect."""
     if (types := _type(schema.get("type"))) is not None:
-        made["type"] = types
+        converted["type"] = types
     if schema.get("type") == "file":
-        made["format"] = "binary"
+        converted["format"] = "binary"
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
-        if schema.get(exclusive) is True and bound in made:
-            made[exclusive] = made.pop(bound)
-    if "description" in made:
-        made["description"] = shortened(made["description"])
-    if "required" in made:
-        made["required"] = list(dict.fromkeys(made["required"]))
-        if not made["required"]:
-            del made["required"]
-    if not made.get("properties", True):
-        del made["properties"]
+        if schema.get(exclusive) is True and bound in converted:
+            converted[exclusive] = converted.pop(bound)
+    if "description" in converted:
+        converted["description"] = shortened(converted["description"])
+    if "required" in converted:
+        converted["required"] = list(dict.fromkeys(converted["required"]))
+        if not converted["required"]:
+            del converted["required"]
+    if not converted.get("properties", True):
+        del converted["properties"]
 
 
 def _type(declared: Any) -> str | list[str] | None:
@@ -219,18 +225,18 @@ def _type(declared: Any) -> str | list[str] | None:
     return [one for one in known if one in TYPES] or None
 
 
-def _nullable(schema: dict[str, Any], made: dict[str, Any]) -> dict[str, Any]:
+def _nullable(schema: dict[str, Any], converted: dict[str, Any]) -> dict[str, Any]:
     """Return a schema that also accepts null, if the document says `nullable`."""
     if schema.get("nullable") is not True and schema.get("x-nullable") is not True:
-        return made
-    if "enum" in made and None not in made["enum"]:
-        made["enum"] = [*made["enum"], None]
-    if isinstance(made.get("type"), str):
-        made["type"] = [made["type"], "null"]
-    elif any(name in made for name in ("allOf", "anyOf")):
-        about = {"description": made.pop("description")} if "description" in made else {}
-        return {**about, "anyOf": [made, {"type": "null"}]}
-    return made
+        return converted
+    if "enum" in converted and None not in converted["enum"]:
+        converted["enum"] = [*converted["enum"], None]
+    if isinstance(converted.get("type"), str):
+        converted["type"] = [converted["type"], "null"]
+    elif any(name in converted for name in ("allOf", "anyOf")):
+        about = {"description": converted.pop("description")} if "description" in converted else {}
+        return {**about, "anyOf": [converted, {"type": "null"}]}
+    return converted
 
 
 def shortened(text: str) -> str:

@@ -17,15 +17,15 @@ def schemes_of(document: Document) -> dict[str, dict[str, str]]:
         found = lowering.schemes(document.root)
     else:
         found = mapping(mapping(document.root.get("components")).get("securitySchemes"))
-    made: dict[str, dict[str, str]] = {}
+    schemes: dict[str, dict[str, str]] = {}
     for name, scheme in list(found.items())[:MAX_SCHEMES]:
         try:
             whole, _ = document.object_at(scheme, joined("#/components/securitySchemes", name))
         except InvalidDocument:
             continue
         if sent := _sent(whole):
-            made[name] = sent
-    return made
+            schemes[name] = sent
+    return schemes
 
 
 def _sent(scheme: dict[str, Any]) -> dict[str, str] | None:
@@ -43,12 +43,12 @@ def _sent(scheme: dict[str, Any]) -> dict[str, str] | None:
 def requirements_of(document: Document, operation: dict[str, Any], known: dict[str, Any]) -> list[list[str]]:
     """Return the alternatives of an operation's security, each a list of schemes; an empty one needs no credential."""
     wanted = operation.get("security", document.root.get("security"))
-    made = []
+    alternatives = []
     for alternative in listing(wanted):
         names = list(mapping(alternative))
         if all(name in known for name in names):
-            made.append(names)
-    return made
+            alternatives.append(names)
+    return alternatives
 
 
 def servers_of(document: Document) -> list[dict[str, Any]]:

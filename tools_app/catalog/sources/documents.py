@@ -54,8 +54,8 @@ def add_revision(source: ApiSource, by: User | None = None, data: bytes | None =
     with transaction.atomic():
         number = source.revisions.aggregate(last=Max("number"))["last"] or 0
         source.revisions.filter(applied_at=None).delete()
-        kept = source.revisions.order_by("-number").values_list("pk", flat=True)[: MAX_REVISIONS - 1]
-        source.revisions.exclude(pk__in=list(kept)).exclude(number=source.revision).delete()
+        newest = source.revisions.order_by("-number").values_list("pk", flat=True)[: MAX_REVISIONS - 1]
+        source.revisions.exclude(pk__in=list(newest)).exclude(number=source.revision).delete()
         number = max(number, source.revision) + 1
         content = zlib.compress(data) if data is not None else b""
         return ApiSourceRevision.objects.create(

@@ -196,8 +196,8 @@ def _described_server(server: Any) -> bytes:
 
 def fingerprint(source: ApiSource, tools: Collection[Tool]) -> str:
     """Return a hash of a source and its tools as they are."""
-    told = [source.updated_at, source.revision, sorted((str(tool.pk), tool.updated_at) for tool in tools)]
-    return sha256(orjson.dumps(told)).hexdigest()
+    state = [source.updated_at, source.revision, sorted((str(tool.pk), tool.updated_at) for tool in tools)]
+    return sha256(orjson.dumps(state)).hexdigest()
 
 
 def _entry_of(operation: Operation, tool: Tool) -> Entry:
@@ -213,7 +213,7 @@ def _entry_of(operation: Operation, tool: Tool) -> Entry:
 
 
 def apply(
-    made: Plan,
+    planned: Plan,
     by: User | None = None,
     *,
     wanted: Collection[str] | None = None,
@@ -224,21 +224,21 @@ def apply(
     `wanted` are the keys of the new operations to import, None for all; `enabled` those whose tools are enabled. A tool
     that somebody disabled stays so. Tools of operations that the document no longer has are disabled, and kept.
     """
-    if made.revision.state != RevisionState.READY:
+    if planned.revision.state != RevisionState.READY:
         raise ApplyError("The document of this revision was not read.")
     done = AppliedCounts()
     with authoring.single_version_bump():
-        source = ApiSource.objects.select_related("tenant").filter(pk=made.source.pk).first()
-        if source is None or fingerprint(source, source.tools.exclude(operation="")) != made.fingerprint:
+        source = ApiSource.objects.select_related("tenant").filter(pk=planned.source.pk).first()
+        if source is None or fingerprint(source, source.tools.exclude(operation="")) != planned.fingerprint:
             raise ApplyError("The source or its tools have changed since the preview. Preview the changes again.")
-        new = [entry for entry in made.of(OperationChange.NEW) if wanted is None or entry.key in wanted]
+        new = [entry for entry in planned.of(OperationChange.NEW) if wanted is None or entry.key in wanted]
         _check_room(source, len(new))
         authoring.create_tools([_tool(source, entry, enabled=entry.key in enabled) for entry in new], by)
         done.imported.extend(new)
-        for entry in made.entries:
+        for entry in planned.entries:
             if entry.tool is not None:
                 _renew(entry, entry.tool, by, done, enabled=entry.key in enabled)
-        _note(source, made)
+        _note(source, planned)
     return done
 
 
@@ -286,12 +286,12 @@ def _renew(entry: Entry, tool: Tool, by: User | None, done: AppliedCounts, *, en
     (done.enabled if is_switched else done.changed).append(entry)
 
 
-def _note(source: ApiSource, made: Plan) -> None:
+def _note(source: ApiSource, planned: Plan) -> None:
     """Note in the source which revision was applied, and what it says of servers and credentials."""
-    told = {"servers": made.servers, "schemes": made.schemes, "revision": made.revision.number}
-    if any(getattr(source, name) != value for name, value in told.items()):
-        for name, value in told.items():
+    values = {"servers": planned.servers, "schemes": planned.schemes, "revision": planned.revision.number}
+    if any(getattr(source, name) != value for name, value in values.items()):
+        for name, value in values.items():
             setattr(source, name, value)
         source.updated_at = timezone.now()
         source.save()
-    ApiSourceRevision.objects.filter(pk=made.revision.pk, applied_at=None).update(applied_at=timezone.now())
+    ApiSourceRevision.objects.filter(pk=planned.revision.pk, applied_at=None).update(applied_at=timezone.now())

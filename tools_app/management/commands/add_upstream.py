@@ -80,9 +80,9 @@ class Command(RecordedCommand):
                 return
             if is_new:
                 upstream.delete()
-            kept = "" if is_new else " Its settings are saved."
+            saved = "" if is_new else " Its settings are saved."
             cause = f" ({sanitized(problem.cause)})" if problem.cause else ""
-            raise CommandError(f"{name}: {sanitized(problem.message)}{cause}{kept}") from problem
+            raise CommandError(f"{name}: {sanitized(problem.message)}{cause}{saved}") from problem
         finally:
             connections.current.stop()
         self._print(upstream, found)
@@ -188,7 +188,7 @@ def _check(upstream: Upstream) -> None:
         raise CommandError("; ".join(problem.messages)) from problem
     faults = upstream_faults(upstream)
     if faults:
-        raise CommandError("; ".join(f"{field}: {' '.join(told)}" for field, told in faults.items()))
+        raise CommandError("; ".join(f"{field}: {' '.join(messages)}" for field, messages in faults.items()))
 
 
 def _header(text: str) -> tuple[str, str]:

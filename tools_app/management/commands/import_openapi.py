@@ -84,37 +84,37 @@ class Command(RecordedCommand):
             if is_changed:
                 save_source(source)
             revision = same or _stored(source, data, found)
-            made = plan(source, revision)
-            _check_base_url(source, made)
-            done = self._apply(made, include)
-            self._show(made, done)
+            planned = plan(source, revision)
+            _check_base_url(source, planned)
+            done = self._apply(planned, include)
+            self._show(planned, done)
             transaction.set_rollback(dry_run)
 
-    def _apply(self, made: Plan, include: list[str] | None) -> AppliedCounts:
-        wanted = None if include is None else {entry.key for entry in made.entries if _matches(entry, include)}
+    def _apply(self, planned: Plan, include: list[str] | None) -> AppliedCounts:
+        wanted = None if include is None else {entry.key for entry in planned.entries if _matches(entry, include)}
         try:
-            return apply(made, wanted=wanted, enabled=wanted or frozenset())
+            return apply(planned, wanted=wanted, enabled=wanted or frozenset())
         except ApplyError as problem:
             raise CommandError(str(problem)) from problem
 
-    def _show(self, made: Plan, done: AppliedCounts) -> None:
+    def _show(self, planned: Plan, done: AppliedCounts) -> None:
         for entry in done.imported:
             self.stdout.write(f"+ {entry.name} {entry.key}")
         for entry in done.enabled:
             self.stdout.write(f"~ {entry.name} {entry.key}: enabled")
         for entry in done.changed:
-            kept = [change.name for change in entry.changes if change.is_kept]
-            told = [*entry.applied, *(f"{name} (overridden, kept)" for name in kept)]
-            self.stdout.write(f"~ {entry.name} {entry.key}: {', '.join(told)}")
+            overridden = [change.name for change in entry.changes if change.is_kept]
+            fields = [*entry.applied, *(f"{name} (overridden, kept)" for name in overridden)]
+            self.stdout.write(f"~ {entry.name} {entry.key}: {', '.join(fields)}")
         for entry in done.removed:
             self.stdout.write(f"- {entry.name} {entry.key}: not in the document, disabled")
-        for skipped in made.skipped:
+        for skipped in planned.skipped:
             self.stdout.write(f"! {skipped.key}: {skipped.reason} ({skipped.pointer})")
-        same = len(made.of(OperationChange.SAME))
+        same = len(planned.of(OperationChange.SAME))
         if same or done.changed or done.enabled or done.removed:
             changed = len(done.changed) + len(done.enabled)
             self.stdout.write(f"{changed} changed, {len(done.removed)} removed, {same} unchanged")
-        self.stdout.write(f"{len(done.imported)} imported, {len(made.skipped)} skipped")
+        self.stdout.write(f"{len(done.imported)} imported, {len(planned.skipped)} skipped")
 
 
 def _matches(entry: Entry, include: Sequence[str]) -> bool:
@@ -146,7 +146,9 @@ def _source(tenant: Tenant, name: str, document: str, given: Mapping[str, Any]) 
     except ValidationError as problem:
         raise CommandError("; ".join(problem.messages)) from problem
     if faults := source_faults(source):
-        raise CommandError("; ".join(f"{field}: {told}" for field, all_told in faults.items() for told in all_told))
+        raise CommandError(
+            "; ".join(f"{field}: {message}" for field, messages in faults.items() for message in messages)
+        )
     return source, True
 
 
@@ -184,9 +186,9 @@ def _same(source: ApiSource, data: bytes) -> ApiSourceRevision | None:
     return applied if applied and documents.parsed_of(applied).options == documents.options_of(source) else None
 
 
-def _check_base_url(source: ApiSource, made: Plan) -> None:
+def _check_base_url(source: ApiSource, planned: Plan) -> None:
     """Raise CommandError if the document does not tell where requests are sent."""
-    settings = settings_of(source, made.servers, made.schemes)
+    settings = settings_of(source, planned.servers, planned.schemes)
     try:
         base_url_of(OperationConfig("GET", "/"), settings)
     except ConfigProblem as problem:

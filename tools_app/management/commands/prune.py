@@ -55,12 +55,12 @@ class Command(BaseCommand):
         done: Counter[tuple[str, str]] = Counter()
         for step in retention.prune(only, batch=batch):
             done[step.of, step.what] += step.rows
-            self._tell(step, done[step.of, step.what])
+            self._report(step, done[step.of, step.what])
             sleep(pause)
         if not done:
             self.stdout.write("Nothing to prune.")
 
-    def _tell(self, step: PruneStep, so_far: int) -> None:
+    def _report(self, step: PruneStep, so_far: int) -> None:
         self.stdout.write(f"{step.of}: {so_far} {step.what} pruned, up to {step.until:%Y-%m-%d %H:%M}")
         # Flushed, so that progress is visible through a pipe.
         self.stdout.flush()

@@ -69,10 +69,10 @@ class Command(BaseCommand):
         """Serve in this process."""
         self._lock_data()
         listener = _listener(options)
-        made = self._prepare(demo=not options["no_demo"])
+        prepared = self._prepare(demo=not options["no_demo"])
         hub = EmbeddedHub(listener, with_worker=not options["no_worker"], server=options["server"])
         _stop_on_signals(hub)
-        self._run(hub, lambda: self._announce(hub.url, made, options, _about_workers(options)))
+        self._run(hub, lambda: self._announce(hub.url, prepared, options, _about_workers(options)))
         self._say("mcphub has stopped.")
         _leave_stragglers_behind()
 
@@ -93,11 +93,11 @@ class Command(BaseCommand):
     def _supervise(self, processes: int, options: dict[str, Any]) -> None:
         """Supervise several web processes."""
         listener = _listener(options)
-        made = self._prepare(demo=not options["no_demo"])
+        prepared = self._prepare(demo=not options["no_demo"])
         url = url_of(listener)
         try:
             ended_well = supervisor.Supervisor(listener, processes, self._say).run(
-                lambda: self._announce(url, made, options, WORKERS_APART)
+                lambda: self._announce(url, prepared, options, WORKERS_APART)
             )
         except supervisor.ProcessNotStarted as problem:
             raise CommandError(str(problem)) from problem
@@ -125,13 +125,13 @@ class Command(BaseCommand):
         if schema_state.is_behind():
             self._say("Preparing the database. This takes a few seconds.")
         call_command("migrate", interactive=False, verbosity=0)
-        made = first_run.prepare(demo=demo)
+        prepared = first_run.prepare(demo=demo)
         authoring.sync_code()
         connections.close_all()
-        return made
+        return prepared
 
-    def _announce(self, url: str, made: first_run.FirstRun, options: dict[str, Any], more: str = "") -> None:
-        self._say(more + first_run.banner(url, made, demo=not options["no_demo"]))
+    def _announce(self, url: str, prepared: first_run.FirstRun, options: dict[str, Any], more: str = "") -> None:
+        self._say(more + first_run.banner(url, prepared, demo=not options["no_demo"]))
         supervisor.notify_ready()
 
     def _say(self, text: str) -> None:

@@ -11,7 +11,7 @@ function entry(template, part) {
   return row;
 }
 
-async function ask(card) {
+async function refresh(card) {
   const says = card.querySelector("[data-state]");
   try {
     const answer = await fetch(card.dataset.health, { headers: { Accept: "application/json" } });
@@ -29,8 +29,8 @@ async function ask(card) {
 
 const card = document.querySelector("[data-health]");
 if (card) {
-  ask(card);
-  setInterval(() => document.hidden || ask(card), EVERY_MS);
+  refresh(card);
+  setInterval(() => document.hidden || refresh(card), EVERY_MS);
 }
 
 for (const choice of document.querySelectorAll("select[data-at-once]")) {

@@ -47,20 +47,20 @@
 
   function restore(form, draft) {
     const fields = [...form.elements].filter(isKept);
-    for (const kept of draft.fields) {
-      const radio = (field) => field.type !== "radio" || field.value === kept.value;
-      const field = fields.find((field) => field.name === kept.name && radio(field));
+    for (const draftField of draft.fields) {
+      const radio = (field) => field.type !== "radio" || field.value === draftField.value;
+      const field = fields.find((field) => field.name === draftField.name && radio(field));
       if (!field) {
         continue;
       }
       if (field.type === "checkbox" || field.type === "radio") {
-        field.checked = kept.checked;
-      } else if (kept.chosen) {
+        field.checked = draftField.checked;
+      } else if (draftField.chosen) {
         for (const option of field.options) {
-          option.selected = kept.chosen.includes(option.value);
+          option.selected = draftField.chosen.includes(option.value);
         }
       } else {
-        field.value = kept.value;
+        field.value = draftField.value;
       }
       field.dispatchEvent(new Event("change", { bubbles: true }));
     }

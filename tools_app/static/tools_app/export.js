@@ -22,10 +22,10 @@ function show(state) {
   }
 }
 
-async function ask() {
+async function refresh() {
   let pause = EVERY_MS;
   if (document.hidden) {
-    setTimeout(ask, pause);
+    setTimeout(refresh, pause);
     return;
   }
   try {
@@ -42,7 +42,7 @@ async function ask() {
     part("problem").textContent = `${problem.message} Reload this page to see the progress of the export.`;
   }
   if (failures < MOST_FAILURES) {
-    setTimeout(ask, pause);
+    setTimeout(refresh, pause);
   }
 }
 
@@ -50,4 +50,4 @@ if (box.dataset.begins) {
   // A download does not leave the page.
   window.location.assign(box.dataset.download);
 }
-setTimeout(ask, EVERY_MS);
+setTimeout(refresh, EVERY_MS);

@@ -14,9 +14,9 @@ const GROUPS = [
 ];
 
 const el = (tag, properties = {}, ...children) => {
-    const made = Object.assign(document.createElement(tag), properties);
-    made.append(...children);
-    return made;
+    const element = Object.assign(document.createElement(tag), properties);
+    element.append(...children);
+    return element;
 };
 const lines = () => field.value.split("\n").map((line) => line.trim()).filter(Boolean);
 const isList = () => field.value.trim().startsWith("[");
@@ -98,10 +98,10 @@ function picker(offers, hidden) {
 
 function groups(boxes) {
     return GROUPS.map(([legend, belongs]) => {
-        const own = boxes.filter(({ offer }) => belongs(offer));
-        if (!own.length) return "";
+        const offered = boxes.filter(({ offer }) => belongs(offer));
+        if (!offered.length) return "";
         return el("fieldset", { className: "hub-boxes" }, el("legend", { textContent: legend }),
-            ...own.map(({ offer, box }) => el("label", {}, box, el("span", {},
+            ...offered.map(({ offer, box }) => el("label", {}, box, el("span", {},
                 el("strong", { textContent: offer.title || offer.name }), " ",
                 offer.title ? el("code", { textContent: offer.name }) : "",
                 offer.description ? el("br") : "", offer.description))));

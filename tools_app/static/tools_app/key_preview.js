@@ -8,14 +8,14 @@ const tenant = document.getElementById("id_tenant");
 const toolset = document.getElementById("id_toolset");
 
 let waiting = 0;
-let asked = 0;
+let newest = 0;
 
-async function ask() {
+async function refresh() {
     const chosen = tenant?.value || shown.dataset.tenant;
     if (!chosen) {
         return;
     }
-    const mine = (asked += 1);
+    const mine = (newest += 1);
     const form = new FormData();
     form.set("tenant", chosen);
     form.set("patterns", patterns.value);
@@ -24,7 +24,7 @@ async function ask() {
     try {
         const response = await fetch(shown.dataset.keyPreview, { method: "POST", body: form });
         const { text } = await response.json();
-        if (mine === asked) {
+        if (mine === newest) {
             shown.textContent = text;
         }
     } catch {
@@ -34,7 +34,7 @@ async function ask() {
 
 function soon() {
     clearTimeout(waiting);
-    waiting = setTimeout(ask, PAUSE_MS);
+    waiting = setTimeout(refresh, PAUSE_MS);
 }
 
 if (shown && patterns) {

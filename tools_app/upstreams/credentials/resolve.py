@@ -40,7 +40,7 @@ async def endpoint_for_call(endpoint: Endpoint, context: ToolContext) -> Endpoin
         # Who has left the tenant is not asked, and has no credential any more.
         await run_in_db_thread(person_of, context.caller)
     if found is None:
-        await _ask(endpoint, owner, context)
+        await _ask_client(endpoint, owner, context)
         found = await held(endpoint, owner)
     if found is None:
         raise ToolError(missing_message(endpoint, owner))
@@ -141,7 +141,7 @@ async def _refresh(endpoint: Endpoint, owner: Owner, row: UpstreamCredential, *,
         waited += POLL_SECONDS
 
 
-async def _ask(endpoint: Endpoint, owner: Owner, context: ToolContext) -> None:
+async def _ask_client(endpoint: Endpoint, owner: Owner, context: ToolContext) -> None:
     """Ask the client to open the page, and wait for the credential. Raises ToolError if none is given."""
     question = _question(endpoint, owner)
     if question is None or not context.supports(URL_CAPABILITY):

@@ -363,7 +363,7 @@ class Exchange:
                 return self._parked_result(step)
             ticket = step.ticket
             self._context.forget_answers(questions)
-            questions, replies = self._questions(step.asked)
+            questions, replies = self._questions(step.questions)
             if not replies:
                 self._store_ticket(ticket, {name: request_of(question) for name, question in questions.items()})
                 try:

@@ -43,8 +43,8 @@ class NotDelegated(Exception):
 
 def delegated(process: Path = PROCESS) -> Path:
     """Return the group below which this process may make others. Raises NotDelegated."""
-    own = _own_group(process)
-    for group in (own, own.parent):
+    own_group = _own_group(process)
+    for group in (own_group, own_group.parent):
         if _is_marked(group):
             break
     else:

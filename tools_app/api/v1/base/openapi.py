@@ -76,10 +76,10 @@ class Described(AutoSchema):
         description = str(super().get_description())
         if not self._is_own:
             return description
-        own = get_doc(type(self.view))
+        view_description = get_doc(type(self.view))
         return (
-            f"{own}\n\n{description}"
-            if getattr(self.view, "action", "") == "list" and own != description
+            f"{view_description}\n\n{description}"
+            if getattr(self.view, "action", "") == "list" and view_description != description
             else description
         )
 

@@ -25,7 +25,7 @@ class Query(serializers.Serializer):
     """Query parameters. Unknown parameters are rejected: without them, a list would return too much."""
 
     @classmethod
-    def asked(cls, request: Request) -> dict[str, Any]:
+    def validated(cls, request: Request) -> dict[str, Any]:
         """Return the validated parameters of a request. Raises ValidationError, also for unknown or repeated ones."""
         known, faults = cls().fields, {}
         for name, values in request.query_params.lists():

@@ -138,8 +138,8 @@ def _flat(detail: Any, path: str) -> Iterator[tuple[str, str]]:
     match detail:
         case dict():
             for name, inner in detail.items():
-                own = "" if name in NO_FIELD else str(name)
-                yield from _flat(inner, f"{path}.{own}" if path and own else path or own)
+                segment = "" if name in NO_FIELD else str(name)
+                yield from _flat(inner, f"{path}.{segment}" if path and segment else path or segment)
         case list() if any(isinstance(entry, dict) for entry in detail):
             for position, inner in enumerate(detail):
                 yield from _flat(inner, f"{path}.{position}" if path else str(position))

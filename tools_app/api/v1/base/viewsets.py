@@ -154,7 +154,7 @@ class ListMixin:
 
     def list(self: Any, request: Request, *_args: Any, **_options: Any) -> Response:
         """List rows, newest first."""
-        chosen = self.query_class.asked(request)
+        chosen = self.query_class.validated(request)
         rows, cursor = page_of(
             self.query_class().found(self.get_queryset(), chosen), chosen["limit"], chosen.get("cursor")
         )

@@ -97,8 +97,8 @@ class Clients(ListMixin, Retrieved, ApiView):
         rows: QuerySet[OAuthClient] = super().get_queryset()
         if self.tenant_permissions.everything:
             return rows
-        own = permissions.rows_seen_by(self.request.user, Connection.objects.filter(client=OuterRef("pk")))
-        return rows.filter(Exists(own))
+        seen = permissions.rows_seen_by(self.request.user, Connection.objects.filter(client=OuterRef("pk")))
+        return rows.filter(Exists(seen))
 
     @extend_schema(operation_id="clients_block", summary="Block client", request=None, responses={200: ClientRow})
     @action(detail=True, methods=["post"])

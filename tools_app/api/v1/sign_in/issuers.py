@@ -181,9 +181,9 @@ class Issuers(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
         return Response({"token": directory_changes.issue_token(row), "url": _scim_url(request, row)})
 
     def _saved(self, wanted: serializers.BaseSerializer, row: Issuer) -> Issuer:
-        said = dict(wanted.validated_data)
-        secret = said.pop("secret", "")
-        for name, value in said.items():
+        values = dict(wanted.validated_data)
+        secret = values.pop("secret", "")
+        for name, value in values.items():
             setattr(row, name, value)
         if secret:
             provider.seal_secret(row, secret)

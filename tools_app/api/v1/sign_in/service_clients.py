@@ -111,17 +111,17 @@ class ServiceClients(ListMixin, Retrieved, Created, Updated, ScopedView):
 
     def add(self, wanted: serializers.BaseSerializer) -> ServiceClient:
         """Create the client."""
-        said, person = wanted.validated_data, self.request.user
+        values, person = wanted.validated_data, self.request.user
         row, secret = service_clients.create(
-            said["tenant"],
-            said["name"],
-            public_keys=said.get("public_keys"),
-            expires_at=said.get("expires_at"),
+            values["tenant"],
+            values["name"],
+            public_keys=values.get("public_keys"),
+            expires_at=values.get("expires_at"),
             created_by=person if isinstance(person, User) else None,
-            scopes_of_key={name: said.get(name, ()) for name in keys.SCOPES},
-            toolset=said.get("toolset"),
-            presentation=said.get("presentation", ""),
-            limits=said,
+            scopes_of_key={name: values.get(name, ()) for name in keys.SCOPES},
+            toolset=values.get("toolset"),
+            presentation=values.get("presentation", ""),
+            limits=values,
         )
         return _with_secret(row, secret)
 

@@ -69,9 +69,9 @@ class UpstreamCredentials(ListMixin, Retrieved, Created, Deleted, ScopedView):
 
     def add(self, wanted: serializers.BaseSerializer) -> UpstreamCredential:
         """Store the value for the caller, or for the tenant, as the upstream needs it. Raises ValidationError."""
-        said = wanted.validated_data
+        values = wanted.validated_data
         seen = permissions.rows_seen_by(self.request.user, Upstream.objects.select_related("tenant"))
-        upstream = seen.filter(pk=said["upstream_id"]).first()
+        upstream = seen.filter(pk=values["upstream_id"]).first()
         if upstream is None:
             raise serializers.ValidationError({"upstream": ["There is no such upstream."]})
         if upstream.credential_owner == CredentialOwner.KEY:
@@ -82,7 +82,7 @@ class UpstreamCredentials(ListMixin, Retrieved, Created, Deleted, ScopedView):
             raise PermissionDenied(NOT_YOURS)
         try:
             return store.save_value(
-                upstream, Owner(person_id=self.request.user.pk) if is_own else store.TENANT, said["value"]
+                upstream, Owner(person_id=self.request.user.pk) if is_own else store.TENANT, values["value"]
             )
         except InvalidCredential as problem:
             raise serializers.ValidationError({"value": [str(problem)]}) from None

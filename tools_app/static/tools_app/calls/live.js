@@ -1,7 +1,7 @@
 // The live tail: polls about once a second and keeps the newest calls in a table.
 
 import { h } from "../playground/dom.js";
-import { ask, poll } from "./polling.js";
+import { fetchJson, poll } from "./polling.js";
 
 const SUMMARY_EVERY = 5000;
 const COLUMNS = ["at", "name", "says", "took", "tenant", "key", "client"];
@@ -26,13 +26,13 @@ const fresh = { calls: 0, bad: 0 };
 
 async function look() {
   if (isPaused) return;
-  const asked = generation;
+  const requested = generation;
   const query = filters();
   query.set("after", cursor);
   query.set("known", [...running.values()].join(","));
-  const news = await ask(`${page.dataset.live}?${query}`);
+  const news = await fetchJson(`${page.dataset.live}?${query}`);
   // The filters changed or the tail was paused during the request.
-  if (asked !== generation || isPaused) return;
+  if (requested !== generation || isPaused) return;
   if (news.reset) begin();
   const isFirst = cursor === "";
   cursor = news.cursor;
@@ -67,7 +67,7 @@ function take(call, isFirst) {
     fresh.calls += 1;
     fresh.bad += call.bad ? 1 : 0;
   }
-  const row = made(call, isFirst);
+  const row = rowOf(call, isFirst);
   if (before) before.row.replaceWith(row);
   else place(call.id, row);
   shown.set(call.id, { state: call.state, row });
@@ -79,7 +79,7 @@ function place(id, row) {
   rows.insertBefore(row, next ?? null);
 }
 
-function made(call, isFirst) {
+function rowOf(call, isFirst) {
   // A value that is cut has the whole in its title.
   const cells = COLUMNS.map((name, at) =>
     h("td", { "data-label": labels[at], title: call[name], hidden: name === "tenant" && !hasTenant }, content(call, name)));

@@ -10,7 +10,7 @@ const panel = document.getElementById("call-panel");
 const body = panel.querySelector("[data-body]");
 // The id of the open call, and the number of the newest request for one.
 let shown = "";
-let asked = 0;
+let newest = 0;
 
 // Of the page as it is now: the live tail adds and removes rows.
 const links = () => [...document.querySelectorAll("a[data-call]")];
@@ -25,7 +25,7 @@ const say = (text) => {
 };
 
 async function open(id, { focus = true } = {}) {
-  const mine = ++asked;
+  const mine = ++newest;
   mark(id);
   panel.hidden = false;
   panel.querySelector("[data-page]").href = addressOf(panel.dataset.pageUrl, id);
@@ -34,7 +34,7 @@ async function open(id, { focus = true } = {}) {
   if (focus) panel.focus({ preventScroll: true });
   say("Loading…");
   const problem = await load(id, mine);
-  if (problem && mine === asked) say(problem);
+  if (problem && mine === newest) say(problem);
 }
 
 // What went wrong, or nothing. A call that was asked for meanwhile wins.
@@ -49,7 +49,7 @@ async function load(id, mine) {
   if (answer.status === 404) return "There is no such call, or you cannot see it. Retention may have removed it.";
   if (!answer.ok) return `The call cannot be shown (${answer.status}). Open its page instead.`;
   const text = await answer.text();
-  if (mine !== asked) return "";
+  if (mine !== newest) return "";
   body.replaceChildren(...new DOMParser().parseFromString(text, "text/html").body.childNodes);
   enhance(body);
   body.scrollTop = 0;
@@ -64,7 +64,7 @@ function mark(id) {
 
 function close() {
   const link = linkOf(shown);
-  asked += 1;
+  newest += 1;
   mark("");
   panel.hidden = true;
   body.replaceChildren();

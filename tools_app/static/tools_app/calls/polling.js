@@ -6,7 +6,7 @@ const LONGEST_PAUSE = 10000;
 // Thrown for a response that a retry cannot change.
 export class Refused extends Error {}
 
-export async function ask(url) {
+export async function fetchJson(url) {
   const answer = await fetch(url, { headers: { Accept: "application/json" }, cache: "no-store" });
   if (answer.redirected) throw new Refused("You are logged out. Log in again and reload this page.");
   if (answer.status === 403 || answer.status === 404) throw new Refused("This no longer exists, or you can no longer see it.");
@@ -14,18 +14,18 @@ export async function ask(url) {
   return answer.json();
 }
 
-// Runs `look` about once a second until it returns false. `tell` receives problems, and "" when they are resolved.
-export async function poll(look, tell) {
+// Runs `look` about once a second until it returns false. `report` receives problems, and "" when they are resolved.
+export async function poll(look, report) {
   for (let pause = PAUSE; ; await wait(pause)) {
     if (document.hidden) await shown();
     try {
       if ((await look()) === false) return;
-      if (pause !== PAUSE) tell("");
+      if (pause !== PAUSE) report("");
       pause = PAUSE;
     } catch (problem) {
-      if (problem instanceof Refused) return tell(problem.message);
+      if (problem instanceof Refused) return report(problem.message);
       pause = Math.min(2 * pause, LONGEST_PAUSE);
-      tell(`The hub is not responding. Retrying every ${pause / 1000} seconds.`);
+      report(`The hub is not responding. Retrying every ${pause / 1000} seconds.`);
     }
   }
 }

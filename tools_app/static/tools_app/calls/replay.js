@@ -20,9 +20,9 @@ export function replay(box, list) {
     if (state.timer) list.scrollTop = list.scrollHeight;
     view.scrubber.value = state.now;
     view.time.textContent = `${clock(state.now)} / ${clock(state.end)}`;
-    const said = rows.filter(({ at }) => isOver || at <= state.now).map(({ row }) => row);
+    const passed = rows.filter(({ at }) => isOver || at <= state.now).map(({ row }) => row);
     view.stage.textContent = isOver ? `Ended: ${outcome}` : state.now < Number(waited) ? "Queued" : "Running";
-    const percent = said.map((row) => row.dataset.percent).filter(Boolean).at(-1);
+    const percent = passed.map((row) => row.dataset.percent).filter(Boolean).at(-1);
     view.bar.hidden = percent === undefined;
     view.bar.value = percent ?? 0;
   };

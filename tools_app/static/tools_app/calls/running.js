@@ -1,7 +1,7 @@
 // The page of a running call: polls for updates, and redirects to its record once it has finished.
 
 import { eventRow } from "./events.js";
-import { ask, poll } from "./polling.js";
+import { fetchJson, poll } from "./polling.js";
 
 const MOST_ROWS = 1000;
 
@@ -11,7 +11,7 @@ const list = part("events");
 
 async function look() {
   const after = list?.lastElementChild?.dataset.sequence ?? "0";
-  const news = await ask(`${page.dataset.running}?after=${after}`);
+  const news = await fetchJson(`${page.dataset.running}?after=${after}`);
   if (news.ended) {
     part("notice").textContent = "The call has ended.";
     location.replace(news.ended);

@@ -154,7 +154,7 @@ export function argumentRows(textarea, { title, help, label, notation, inputs, r
   }
 
   draw();
-  return { value: read, set: write, isEditable, note: (element) => left.append(element), onchange: (heard) => textarea.addEventListener("input", heard) };
+  return { value: read, set: write, isEditable, note: (element) => left.append(element), onchange: (listener) => textarea.addEventListener("input", listener) };
 }
 
 // The input of an argument's description, which every notation has.

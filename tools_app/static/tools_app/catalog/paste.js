@@ -8,7 +8,7 @@ const JSON_FIELDS = ["query", "headers", "body"];
 export function pasteField(hub, { editor, secrets, follow }) {
   const card = document.getElementById("tb-paste");
   const text = document.getElementById("tb-paste-text");
-  const said = document.getElementById("tb-paste-said");
+  const result = document.getElementById("tb-paste-result");
   const use = document.getElementById("tb-paste-use");
   card.hidden = false;
 
@@ -27,7 +27,7 @@ export function pasteField(hub, { editor, secrets, follow }) {
   }
 
   function say(...parts) {
-    said.replaceChildren(...parts.filter(Boolean));
+    result.replaceChildren(...parts.filter(Boolean));
   }
 
   let suggested = {};

@@ -40,7 +40,7 @@ function* stringsOf(value) {
 // Returns a function that adds a property for each new placeholder and removes those that it added itself, once they
 // are no longer used and as long as nobody changed them.
 export function syncArguments(editor, names) {
-  const own = new Map();
+  const added = new Map();
   return () => {
     const used = names();
     const schema = editor.value();
@@ -48,9 +48,9 @@ export function syncArguments(editor, names) {
     const properties = { ...(schema.properties ?? {}) };
     let required = [...(schema.required ?? [])];
     let changed = false;
-    for (const [name, was] of own) {
+    for (const [name, was] of added) {
       if (used.has(name)) continue;
-      own.delete(name);
+      added.delete(name);
       const untouched = JSON.stringify(properties[name]) === was && required.includes(name);
       if (!untouched) continue;
       delete properties[name];
@@ -63,7 +63,7 @@ export function syncArguments(editor, names) {
         value: { type: "string" }, enumerable: true, configurable: true, writable: true,
       });
       required.push(name);
-      own.set(name, JSON.stringify(properties[name]));
+      added.set(name, JSON.stringify(properties[name]));
       changed = true;
     }
     if (!changed) return;

@@ -70,17 +70,17 @@ function write(textarea, text) {
 // as something else is changed, because the button would undo that, too.
 function renaming(textarea, messages) {
   const note = h("div", { class: "pg-actions", role: "status", hidden: true });
-  let own = false;
+  let isRenaming = false;
   const hide = () => {
-    if (!own) note.hidden = true;
+    if (!isRenaming) note.hidden = true;
   };
   for (const each of [textarea, messages]) each.addEventListener("input", hide);
 
   function renamed(from, to, before) {
     const written = messages.value;
-    own = true;
+    isRenaming = true;
     const count = renamePlaceholders(messages, from, to);
-    own = false;
+    isRenaming = false;
     const places = count === 1 ? "1 place" : `${count} places`;
     const undo = button("Undo", () => {
       write(messages, written);

@@ -21,12 +21,12 @@ function entries(schema) {
 
 function written(schema, entries) {
   const properties = Object.fromEntries(entries.map(({ name, property }) => [name, property]));
-  const kept = new Map(entries.filter(({ was }) => was !== undefined).map((entry) => [entry.was, entry]));
+  const byFormerName = new Map(entries.filter(({ was }) => was !== undefined).map((entry) => [entry.was, entry]));
   const before = schema.required ?? [];
   const isOurs = (name) => Object.hasOwn(schema.properties ?? {}, name);
   const required = [
     // Names without a property stay.
-    ...before.filter((name) => !isOurs(name) || kept.get(name)?.required).map((name) => kept.get(name)?.name ?? name),
+    ...before.filter((name) => !isOurs(name) || byFormerName.get(name)?.required).map((name) => byFormerName.get(name)?.name ?? name),
     ...entries.filter((entry) => entry.required && !before.includes(entry.was)).map(({ name }) => name),
   ];
   const { required: _, ...rest } = schema;

@@ -4,10 +4,10 @@ import { h, newId } from "../playground/dom.js";
 
 export function secretPickers(hub, names) {
   const pickers = names.map((name) => picker(hub, hub.field(name)));
-  let asked = 0;
+  let newest = 0;
 
   async function refresh() {
-    const mine = (asked += 1);
+    const mine = (newest += 1);
     const tenant = hub.tenant();
     let known = [];
     if (tenant) {
@@ -18,7 +18,7 @@ export function secretPickers(hub, names) {
         // The hub is unreachable: saving the form reports it.
       }
     }
-    if (mine === asked) for (const { show } of pickers) show(known);
+    if (mine === newest) for (const { show } of pickers) show(known);
   }
 
   hub.field("tenant")?.addEventListener("change", refresh);

@@ -34,7 +34,7 @@ export class PassHolder {
   }
 
   renew() {
-    this.asking ??= this.#ask().finally(() => (this.asking = null));
+    this.asking ??= this.#fetchToken().finally(() => (this.asking = null));
     return this.asking;
   }
 
@@ -43,7 +43,7 @@ export class PassHolder {
     this.text = null;
   }
 
-  async #ask() {
+  async #fetchToken() {
     const given = await askAdmin(this.url, { key: this.key });
     this.text = given.pass;
     this.ends = Date.now() + given.seconds * 1000;

@@ -72,10 +72,10 @@ export class McpClient {
   }
 
   async #answers(questions, hears) {
-    const asked = Object.entries(questions);
-    const answers = await Promise.all(asked.map(([name, question]) => hears.ask(question, name)));
+    const named = Object.entries(questions);
+    const answers = await Promise.all(named.map(([name, question]) => hears.ask(question, name)));
     hears.signal?.throwIfAborted();
-    return Object.fromEntries(asked.map(([name], at) => [name, answers[at]]));
+    return Object.fromEntries(named.map(([name], at) => [name, answers[at]]));
   }
 
   // The result of a 2025-11-25 task: one request, whose stream carries the server's requests.
@@ -233,7 +233,7 @@ export class McpClient {
           if (message.error) throw failure(response, message);
           return message.result;
         }
-        this.#heard(message, hears);
+        this.#receive(message, hears);
       }
       hears.signal?.throwIfAborted();
       if (last === null || this.modern) break;
@@ -252,13 +252,13 @@ export class McpClient {
     return this.#fetch({ method: "GET", headers, signal });
   }
 
-  #heard(message, hears) {
+  #receive(message, hears) {
     if (message.method === "notifications/progress") hears.progress?.(message.params);
     else if (message.method === "notifications/message") hears.log?.(message.params);
-    else if (message.method && message.id !== undefined) this.#asked(message, hears);
+    else if (message.method && message.id !== undefined) this.#respond(message, hears);
   }
 
-  async #asked(message, hears) {
+  async #respond(message, hears) {
     let answer;
     try {
       if (message.method === "ping") answer = { result: {} };

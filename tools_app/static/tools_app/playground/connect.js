@@ -65,7 +65,7 @@ function begin(start) {
   button.addEventListener("click", async () => {
     const place = document.getElementById("pg-tested");
     if (!key() && !pass) {
-      place.replaceChildren(said("bad", "Paste the API key first."));
+      place.replaceChildren(note("bad", "Paste the API key first."));
       return;
     }
     button.disabled = true;
@@ -89,14 +89,14 @@ async function tested(start, version, credential) {
     const tools = await client.list("tools/list", "tools");
     const took = Math.round(performance.now() - began);
     const count = `${tools.length} ${tools.length === 1 ? "tool" : "tools"}`;
-    return said("good", `Protocol version ${client.version}: connected, ${count}, ${took} ms.`);
+    return note("good", `Protocol version ${client.version}: connected, ${count}, ${took} ms.`);
   } catch (problem) {
     const { title, help } = explained(problem);
     const web = problem.status ? ` (HTTP ${problem.status})` : "";
-    return said("bad", `Protocol version ${version}: ${title}${web} ${help}`);
+    return note("bad", `Protocol version ${version}: ${title}${web} ${help}`);
   } finally {
     await client.close();
   }
 }
 
-const said = (look, words) => h("p", { class: `pg-${look}` }, words);
+const note = (look, words) => h("p", { class: `pg-${look}` }, words);

@@ -30,12 +30,12 @@ export const nameOf = (entry) => entry.uri ?? entry.name;
 
 // Short descriptions of the properties of an entry.
 export function badges({ annotations = {}, execution, mimeType }) {
-  const said = [];
-  if (annotations.readOnlyHint) said.push("read-only");
-  else if (annotations.destructiveHint) said.push("destructive");
-  if (annotations.idempotentHint) said.push("idempotent");
-  if (annotations.openWorldHint) said.push("open world");
-  if (execution?.taskSupport === "required") said.push("task required");
-  if (mimeType) said.push(mimeType);
-  return said;
+  const hints = [];
+  if (annotations.readOnlyHint) hints.push("read-only");
+  else if (annotations.destructiveHint) hints.push("destructive");
+  if (annotations.idempotentHint) hints.push("idempotent");
+  if (annotations.openWorldHint) hints.push("open world");
+  if (execution?.taskSupport === "required") hints.push("task required");
+  if (mimeType) hints.push(mimeType);
+  return hints;
 }

@@ -206,7 +206,7 @@ async function run() {
       },
       signal, trace: turn.trace, progress, log: (entry) => log(entry, turn),
       sent: (id) => (turn.id = id),
-      ask: (question) => asked(question, signal),
+      ask: (question) => askUser(question, signal),
       mirrored: mirrored(value),
     });
     answered(result, took());
@@ -221,7 +221,7 @@ async function run() {
   await showRecords(turn);
 }
 
-async function asked(question, signal) {
+async function askUser(question, signal) {
   outcome("Waiting for your answer", "warn");
   const answer = await ask(question, at("questions"), signal);
   outcome("Running…");

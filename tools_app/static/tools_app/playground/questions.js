@@ -74,7 +74,7 @@ function sampling(params, close) {
     h("h3", {}, "The tool asks your model"),
     h("p", { class: "pg-hint" }, "The playground has no model. Enter its answer, or refuse."),
     params.systemPrompt ? h("p", { class: "pg-hint" }, params.systemPrompt) : null,
-    ...(params.messages ?? []).map((message) => h("div", { class: "pg-said" },
+    ...(params.messages ?? []).map((message) => h("div", { class: "pg-content" },
       h("strong", {}, `${message.role}: `), spoken(message.content))),
     words,
     h("div", { class: "pg-actions" },

@@ -12,7 +12,7 @@ export function rendered(result) {
   for (const block of result.content ?? []) parts.push(block_(block));
   for (const contents of result.contents ?? []) parts.push(resource(contents));
   for (const message of result.messages ?? []) {
-    parts.push(h("div", { class: "pg-said" }, h("strong", {}, `${message.role}: `), block_(message.content)));
+    parts.push(h("div", { class: "pg-content" }, h("strong", {}, `${message.role}: `), block_(message.content)));
   }
   if (result.structuredContent !== undefined) {
     parts.push(h("h4", {}, "Structured content"), json(result.structuredContent));
@@ -68,7 +68,7 @@ function sound({ mimeType, data }) {
 function link({ uri, name, title, description, mimeType }) {
   const isWeb = /^https?:\/\//i.test(uri);
   const shown = title ?? name ?? uri;
-  return h("div", { class: "pg-said" },
+  return h("div", { class: "pg-content" },
     isWeb ? h("a", { href: uri, target: "_blank", rel: "noopener noreferrer", class: "text-link" }, shown) : shown,
     h("p", { class: "pg-hint pg-mono" }, [uri, mimeType].filter(Boolean).join(" · ")),
     description ? h("p", { class: "pg-hint" }, description) : null);
@@ -80,5 +80,5 @@ function resource(contents) {
   const shown = text !== undefined ? words(text) : picture(block) ?? sound(block)
     ?? h("p", {}, `${Math.floor((blob ?? "").length * 0.75)} bytes of ${mimeType || "unknown type"}`);
   const named = [uri, mimeType].filter(Boolean).join(" · ");
-  return h("div", { class: "pg-said" }, h("p", { class: "pg-hint pg-mono" }, named), shown);
+  return h("div", { class: "pg-content" }, h("p", { class: "pg-hint pg-mono" }, named), shown);
 }

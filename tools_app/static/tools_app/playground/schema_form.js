@@ -22,9 +22,9 @@ export function defaultOf(schema) {
 function field(given, place) {
   const schema = simplified(given, place.root);
   const make = place.depth > DEEPEST ? jsonField : maker(schema);
-  const made = make(schema, place);
-  if (schema.default !== undefined) made.set(schema.default);
-  return made;
+  const created = make(schema, place);
+  if (schema.default !== undefined) created.set(schema.default);
+  return created;
 }
 
 function maker(schema) {
@@ -144,19 +144,19 @@ const below = (place, name, required) => ({
 });
 
 function hints(schema) {
-  const said = [];
-  if (schema.format && !INPUTS[schema.format]) said.push(schema.format);
+  const parts = [];
+  if (schema.format && !INPUTS[schema.format]) parts.push(schema.format);
   for (const [word, words] of [
     ["minimum", "at least"], ["exclusiveMinimum", "more than"], ["maximum", "at most"],
     ["exclusiveMaximum", "less than"], ["multipleOf", "a multiple of"], ["pattern", "like"],
   ]) {
-    if (schema[word] !== undefined) said.push(`${words} ${schema[word]}`);
+    if (schema[word] !== undefined) parts.push(`${words} ${schema[word]}`);
   }
-  if (schema.minLength) said.push(`at least ${schema.minLength} characters`);
-  if (schema.maxLength !== undefined) said.push(`at most ${schema.maxLength} characters`);
-  if (schema.minItems) said.push(`at least ${schema.minItems} entries`);
-  if (schema.maxItems !== undefined) said.push(`at most ${schema.maxItems} entries`);
-  return said.join(", ");
+  if (schema.minLength) parts.push(`at least ${schema.minLength} characters`);
+  if (schema.maxLength !== undefined) parts.push(`at most ${schema.maxLength} characters`);
+  if (schema.minItems) parts.push(`at least ${schema.minItems} entries`);
+  if (schema.maxItems !== undefined) parts.push(`at most ${schema.maxItems} entries`);
+  return parts.join(", ");
 }
 
 // --- Fields -----------------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ function listField(schema, place) {
     add();
     changed();
   });
-  const made = framed(schema, place, h("div", {}, list, more), {
+  const outer = framed(schema, place, h("div", {}, list, more), {
     group: true,
     get: () => {
       const values = entries.map(({ inner }) => inner.get() ?? null);
@@ -266,7 +266,7 @@ function listField(schema, place) {
       (Array.isArray(value) ? value : []).forEach(add);
     },
   });
-  return nested(made, (name) => entries[Number(name)]?.inner, () => entries.map(({ inner }) => inner));
+  return nested(outer, (name) => entries[Number(name)]?.inner, () => entries.map(({ inner }) => inner));
 }
 
 function objectField(schema, place) {
@@ -278,7 +278,7 @@ function objectField(schema, place) {
   let extras = {};
   const body = h("div", { class: "pg-fields" }, fields.map(([, inner]) => inner.element));
   if (!fields.length) body.append(h("p", { class: "pg-hint" }, "No arguments."));
-  const made = framed(schema, place, body, {
+  const outer = framed(schema, place, body, {
     group: true,
     get: () => {
       const values = { ...extras };
@@ -295,22 +295,22 @@ function objectField(schema, place) {
     },
   });
   const byName = new Map(fields);
-  return nested(made, (name) => byName.get(name), () => fields.map(([, inner]) => inner));
+  return nested(outer, (name) => byName.get(name), () => fields.map(([, inner]) => inner));
 }
 
 // Errors of nested values are shown at their fields.
-function nested(made, inside, all) {
-  const { fault, clear } = made;
-  made.fault = (path, message) => {
+function nested(outer, inside, all) {
+  const { fault, clear } = outer;
+  outer.fault = (path, message) => {
     const inner = path.length ? inside(path[0]) : undefined;
     if (inner) inner.fault(path.slice(1), message);
     else fault(path, message);
   };
-  made.clear = () => {
+  outer.clear = () => {
     clear();
     all().forEach((inner) => inner.clear());
   };
-  return made;
+  return outer;
 }
 
 function jsonField(schema, place) {
