@@ -23,6 +23,8 @@ from tools_app.tool_api.context import Caller, Cancellation
 from tools_app.tool_api.results import ToolError, ToolResult, text
 from tools_app.toolkit import ToolContext, tool
 
+# A thread of the pool may keep a connection of an earlier test, which it closes itself.
+pytestmark = pytest.mark.django_db
 WAIT_SECONDS = 30.0
 
 
