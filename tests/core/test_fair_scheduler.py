@@ -127,6 +127,29 @@ async def flooded(*, waits: bool) -> None:
 
 
 @running
+async def test_a_flood_leaves_most_of_the_loop_to_a_neighbour_that_has_used_less() -> None:
+    clock, steps, served = Clock(), 30, 0
+    gate = FairScheduler(alone=8, together=4, clock=clock, meter=clock)
+
+    async def use_much() -> None:
+        nonlocal served
+        served += 1
+        clock.now += 0.001
+
+    async def use_little() -> None:
+        for _ in range(steps):
+            await asyncio.sleep(0)
+
+    gate.release(entered(gate, B, 1)[0])
+    flood = [asyncio.create_task(gate.run(A, use_much)) for _ in range(200)]
+    await until(lambda: served > 10)
+    before = served
+    await gate.run(B, use_little)
+    assert 0 < served - before <= steps / 2
+    await asyncio.gather(*flood)
+
+
+@running
 async def test_a_tenant_that_was_not_seen_for_a_while_takes_no_share() -> None:
     gate = FairScheduler(alone=6, together=4)
     gate.release(entered(gate, B, 1)[0])

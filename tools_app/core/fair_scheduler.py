@@ -1,9 +1,10 @@
 """Fair scheduling of requests between tenants, by their time on one event loop.
 
 While several tenants are busy, each gets an equal share of the loop's time (start-time fair queueing): the tenant
-that has used the least is next, with one request per loop iteration and a limited number at a time. A tenant that is
-alone in the process is neither measured nor queued. Requests without a tenant (a wrong key, a page) go behind all
-tenants and get a fixed part of the time while one is busy, round-robin by client address.
+that has used the least is next, with one request per loop iteration, or in every third while another that has used
+less has a request running, and a limited number at a time. A tenant that is alone in the process is neither measured
+nor queued. Requests without a tenant (a wrong key, a page) go behind all tenants and get a fixed part of the time while
+one is busy, round-robin by client address.
 
 A request that waits for something outside this process releases its slot and continues without one.
 """
@@ -27,6 +28,9 @@ IDLE_SECONDS: Final = 0.25
 REBALANCE_SECONDS: Final = 0.01
 # How many times the tenants behind wait for the next tenant while all its slots are in use.
 MAX_SKIPS: Final = 5
+# How many loop iterations a tenant leaves, before each request, to running requests of tenants that have used less. A
+# request takes several, and a tenant that floods the hub would get a request into each of them.
+MAX_DEFERRALS: Final = 2
 # How much unused time a tenant can catch up at once.
 CREDIT_SECONDS: Final = 0.02
 # How much of its part a background group can use in a burst.
@@ -316,6 +320,10 @@ class FairScheduler:
                 return
             if self._others_wait_for(tenant):
                 self._give_way()
+                if tenant.background is None and tenant.deferrals < MAX_DEFERRALS:
+                    tenant.deferrals += 1
+                    self._admit_next_soon()
+                    return
         if in_order and tenant.background is None:
             self._time = max(self._time, tenant.used)
         self._admit_one(tenant)
@@ -362,7 +370,7 @@ class FairScheduler:
 
     def _admit_one(self, tenant: BusyTenant) -> None:
         """Admit the first request that still waits."""
-        tenant.skips = 0
+        tenant.skips = tenant.deferrals = 0
         while tenant.waiting.count:
             waiter = tenant.waiting.pop()
             if waiter.done():

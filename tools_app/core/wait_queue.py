@@ -62,7 +62,19 @@ class Background(NamedTuple):
 class BusyTenant:
     """The state of a busy tenant or a background group. `used` is its time in seconds."""
 
-    __slots__ = ("background", "id", "long_steps", "running", "seen", "skips", "slots", "starts_at", "used", "waiting")
+    __slots__ = (
+        "background",
+        "deferrals",
+        "id",
+        "long_steps",
+        "running",
+        "seen",
+        "skips",
+        "slots",
+        "starts_at",
+        "used",
+        "waiting",
+    )
 
     def __init__(self, id: Hashable, background: Background | None, used: float) -> None:
         self.id = id
@@ -76,6 +88,8 @@ class BusyTenant:
         self.used = used
         # How many times it was next without a free slot.
         self.skips = 0
+        # How many loop iterations it has left to others since its last request was admitted.
+        self.deferrals = 0
         # When a background group may start its next request.
         self.starts_at = 0.0
         self.long_steps = asyncio.Lock()
