@@ -1,7 +1,7 @@
 """Change notifications: the GET stream of the handshake era and `subscriptions/listen` of the modern era."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
@@ -66,10 +66,9 @@ class ChangeStream:
         change, self._change = self._change, None
         return await self._messages(change) if change is not None else []
 
-    def close(self) -> Coroutine[Any, Any, None] | None:
-        """Stop following. What is returned, if anything, is still to be done, even if the request is cancelled."""
+    async def close(self) -> None:
+        """Stop following. It does all it has to even if the request is cancelled meanwhile."""
         catalog_watch(self._listener).leave(self._principal.tenant_id, self._on_change)
-        return None
 
     async def _want(self, uris: Collection[str]) -> None:
         """Hear of these resources, as far as the caller may read them, also if an upstream tells of their updates."""
@@ -114,8 +113,7 @@ async def messages(stream: ChangeStream) -> AsyncGenerator[Frame, None]:
             for frame in await stream.take():
                 yield frame
     finally:
-        if closing := stream.close():
-            await asyncio.shield(closing)
+        await stream.close()
 
 
 def _may_receive(uri: str, now: Catalog | None, principal: Principal) -> bool:
@@ -147,11 +145,11 @@ class SessionStream(ChangeStream):
         await self._follow_resources()
         return first
 
-    def close(self) -> Coroutine[Any, Any, None]:
-        """Stop following. What is returned lets another stream of the session send its changes."""
+    async def close(self) -> None:
+        """Stop following, and let another stream of the session send its changes."""
         catalog_watch(self._listener).remove_session(self._session.id, self._follow_resources, self._note_page)
-        super().close()
-        return sessions.clear_listener(self._session, self._id)
+        await super().close()
+        await asyncio.shield(sessions.clear_listener(self._session, self._id))
 
     async def _messages(self, change: Change) -> list[Frame]:
         lists, uris = self._lists(change), self._uris(change, await self._subscribed() if change.uris else ())
@@ -239,9 +237,9 @@ class ListenStream(ChangeStream):
                 frames.append(Frame(notification_message("notifications/tasks", {**task, "_meta": self._meta})))
         return frames
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop following."""
-        super().close()
+        await super().close()
         if self._watching is not None:
             self._watching.cancel()
 

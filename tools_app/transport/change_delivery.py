@@ -82,8 +82,7 @@ class ChangeDelivery:
             self._web.keep_alive.remove(self._keep_alive)
             if self._writing is not None:
                 self._writing.cancel()
-            if closing := self._changes.close():
-                await asyncio.shield(closing)
+            await self._changes.close()
 
     def _note_news(self) -> None:
         self._has_news = True
