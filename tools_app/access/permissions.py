@@ -137,6 +137,14 @@ class TenantPermissions:
         tenants = Tenant.objects.filter(requires_second_factor=True)
         return list(tenants.order_by("name").values_list("name", flat=True)[:MAX_NAMED])
 
+    def rows_seen(self, rows: models.QuerySet[Row], tenant_field: str = "tenant") -> models.QuerySet[Row]:
+        """Return those of `rows` that this person may read, by the tenants that are known already."""
+        return rows if self.everything else rows.filter(**{f"{tenant_field}__in": self.seen})
+
+    def rows_run(self, rows: models.QuerySet[Row], tenant_field: str = "tenant") -> models.QuerySet[Row]:
+        """Return those of `rows` that this person may change, by the tenants that are known already."""
+        return rows if self.everything else rows.filter(**{f"{tenant_field}__in": self.run})
+
     def sees(self, tenant_id: Any) -> bool:
         """Whether rows of this tenant may be read; rows without a tenant are for superusers."""
         return self.everything or tenant_id in self.seen

@@ -93,9 +93,7 @@ class ScopedAdmin(HistoryAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows that this user may read."""
-        permitted = tenant_permissions_of(request)
-        rows: QuerySet[Any] = super().get_queryset(request)
-        return rows if permitted.everything else rows.filter(**{f"{self.tenant_field}__in": permitted.seen})
+        return tenant_permissions_of(request).rows_seen(super().get_queryset(request), self.tenant_field)
 
     def get_changelist(self, request: HttpRequest, **options: Any) -> type[ChangeList]:
         return LightChangeList
@@ -117,8 +115,7 @@ class ScopedAdmin(HistoryAdmin):
 
     def rows_run(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
         """Return those of `rows` that this user may change."""
-        permitted = tenant_permissions_of(request)
-        return rows if permitted.everything else rows.filter(**{f"{self.tenant_field}__in": permitted.run})
+        return tenant_permissions_of(request).rows_run(rows, self.tenant_field)
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return tenant_permissions_of(request).enters

@@ -128,8 +128,7 @@ class OAuthClientAdmin(RecordAdmin):
         if not permitted.is_admin_anywhere:
             raise PermissionDenied
         row = super().get_object(request, object_id, from_field)
-        seen = row.connections if permitted.everything else row.connections.filter(tenant__in=permitted.run)
-        vars(row)["connections_seen"] = seen.count()
+        vars(row)["connections_seen"] = permitted.rows_run(row.connections.all()).count()
         return row
 
     @column("connections")
