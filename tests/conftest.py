@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import pytest
@@ -118,6 +118,15 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture
+def no_tries_yet(settings: Any) -> Iterator[None]:
+    """Reset the counts of logins, links and mails."""
+    settings.REDIS_URL = ""  # attempts are counted in this process, where they can be reset
+    limits.forget_all()
+    yield
+    limits.forget_all()
 
 
 def reset_process_state() -> None:

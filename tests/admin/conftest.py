@@ -1,6 +1,5 @@
 """Fixtures of the tests of the admin: two tenants, and users with each role."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +12,6 @@ from django.urls import reverse
 
 from tools_app.access import keys
 from tools_app.access.issuers import directory
-from tools_app.access.limits import limits
 from tools_app.access.oauth import clients, connections, service_clients
 from tools_app.alerts import destinations
 from tools_app.catalog import authoring
@@ -103,15 +101,6 @@ class World:
 
     def row(self, model: str) -> Any:
         return getattr(self, model)
-
-
-@pytest.fixture
-def no_tries_yet(settings: Any) -> Iterator[None]:
-    """Reset the counts of logins and links."""
-    settings.REDIS_URL = ""  # attempts are counted in this process, where they can be reset
-    limits.forget_all()
-    yield
-    limits.forget_all()
 
 
 def person(name: str, tenant: Tenant | None = None, role: Role = Role.ADMIN) -> User:

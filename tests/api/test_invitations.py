@@ -1,6 +1,5 @@
 """Invitations in the REST API: links that are shown once, renewed and revoked."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,19 +10,11 @@ from django.utils import timezone
 from tests.admin.conftest import World, person
 from tests.api.conftest import Api
 from tools_app.access import invitation_mail
-from tools_app.access.limits import limits
 from tools_app.models import Invitation, Membership
 
+pytestmark = pytest.mark.usefixtures("no_tries_yet")
+
 WANTED = {"tenant": "acme", "email": "ann@example.com", "role": "auditor"}
-
-
-@pytest.fixture(autouse=True)
-def _no_mails_yet(settings: Any) -> Iterator[None]:
-    """Reset the counts of links and mails, which are counted in this process."""
-    settings.REDIS_URL = ""
-    limits.forget_all()
-    yield
-    limits.forget_all()
 
 
 @pytest.fixture

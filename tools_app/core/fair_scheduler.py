@@ -55,7 +55,7 @@ TIMER_SECONDS: Final = 0.001
 _current_slot: ContextVar[Slot | None] = ContextVar("slot", default=None)
 
 
-def own_slot() -> Slot | None:
+def current_slot() -> Slot | None:
     """Return the slot of the current request, which it may have released."""
     return _current_slot.get()
 

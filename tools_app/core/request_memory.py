@@ -216,7 +216,7 @@ async def cover_result(size: int) -> None:
 
     What an answer of an upstream takes is about what the result takes that is made of it.
     """
-    slot = fair_scheduler.own_slot()
+    slot = fair_scheduler.current_slot()
     if slot is None:
         return
     answer = _batch_answer.get()
@@ -227,12 +227,12 @@ async def cover_result(size: int) -> None:
 
 def give_back() -> None:
     """Give back now what the current request holds."""
-    if (slot := fair_scheduler.own_slot()) is not None:
+    if (slot := fair_scheduler.current_slot()) is not None:
         slot.give_back()
 
 
 async def _hold(budget: MemoryBudget, size: int, before_waiting: Callable[[], None] = lambda: None) -> None:
-    slot = fair_scheduler.own_slot()
+    slot = fair_scheduler.current_slot()
     if slot is None or slot.tenant.background is not None:
         return
     tenant = slot.tenant.id
