@@ -49,6 +49,15 @@ def test_a_key_is_kept_as_its_digest_with_all_that_was_said_of_it(tenant: Tenant
     assert keys.issue(tenant, "laptop")[1] != key
 
 
+@pytest.mark.parametrize("reserved", keys.RESERVED_PREFIXES)
+def test_no_new_key_reads_as_another_credential(monkeypatch: pytest.MonkeyPatch, tenant: Tenant, reserved: str) -> None:
+    # The random part of a key may begin like any other prefix.
+    monkeypatch.setattr(keys, "KEY_PREFIX", "")
+    parts = iter([f"{reserved}{'x' * 40}", "r" * 43])
+    monkeypatch.setattr(keys.secrets, "token_urlsafe", lambda _: next(parts))
+    assert keys.issue(tenant, "laptop")[1] == "r" * 43
+
+
 def test_all_limits_of_keys_can_be_set_and_are_handed_on(tenant: Tenant) -> None:
     limited = {field.name for field in ApiKey._meta.concrete_fields if field.name.startswith(("calls_", "requests_"))}
     assert set(keys.LIMITS) == limited | {"open_streams"}

@@ -27,6 +27,12 @@ ACCESS_PREFIX: Final = "mcphub_at_"
 ACCESS_DIGEST: Final = "at:"
 # How a signed token (JWT) begins: with a JSON object in base64.
 JWT_PREFIX: Final = "eyJ"
+# How no API key begins: each of these credentials is looked up elsewhere.
+RESERVED_PREFIXES: Final = {
+    IMPERSONATION_PREFIX: "impersonation tokens",
+    ACCESS_PREFIX: "access tokens",
+    JWT_PREFIX: "signed tokens",
+}
 PREFIX_LENGTH = 12
 # In place of the first characters of a key, for keys whose value no client has: those of connections.
 CONNECTION_PREFIX: Final = "sign-in"
@@ -78,20 +84,17 @@ def signed_digest(token: str, place: str) -> str:
 
 
 def new_key() -> str:
-    """Return a new key of 256 random bits."""
-    return KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
+    """Return a new key of 256 random bits, which never reads as another credential: one in 262,144 would."""
+    while (key := KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)).startswith(tuple(RESERVED_PREFIXES)):
+        pass
+    return key
 
 
 def check_strength(key: str) -> None:
     """Raise WeakKey for a chosen key that is not acceptable."""
     if len(key) < MIN_KEY:
         raise WeakKey(f"An API key needs at least {MIN_KEY} characters.")
-    reserved = (
-        (IMPERSONATION_PREFIX, "impersonation tokens"),
-        (ACCESS_PREFIX, "access tokens"),
-        (JWT_PREFIX, "signed tokens"),
-    )
-    for start, meaning in reserved:
+    for start, meaning in RESERVED_PREFIXES.items():
         if key.startswith(start):
             raise WeakKey(f"{start} is the prefix of {meaning}: choose another API key.")
 
