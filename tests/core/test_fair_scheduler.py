@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from tools_app.core import fair_scheduler
+from tools_app.core import fair_scheduler, wait_queue
 from tools_app.core.fair_scheduler import FairScheduler
 from tools_app.core.wait_queue import Background, Slot
 from tools_app.protocol.errors import RpcError
@@ -147,6 +147,87 @@ async def test_a_flood_leaves_most_of_the_loop_to_a_neighbour_that_has_used_less
     await gate.run(B, use_little)
     assert 0 < served - before <= steps / 2
     await asyncio.gather(*flood)
+
+
+@running
+async def test_the_time_of_a_flood_counts_threefold_beside_a_tenant_with_a_few_requests() -> None:
+    clock, served = Clock(), 0
+    gate = FairScheduler(alone=8, together=4, clock=clock, meter=clock)
+
+    async def use_some() -> None:
+        nonlocal served
+        await clock.work(0.001)
+        served += 1
+
+    gate.release(entered(gate, B, 1)[0])
+    flood = [asyncio.create_task(gate.run(A, use_some)) for _ in range(400)]
+    await until(lambda: served)
+    for _ in range(60):
+        await gate.run(B, clock.work, 0.001)
+    before = served
+    for _ in range(300):
+        await gate.run(B, clock.work, 0.001)
+    assert served - before == pytest.approx(100, abs=20)
+    await asyncio.gather(*flood)
+
+
+@pytest.fixture
+def no_rebalancing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing but events and timers of the scheduler admit requests."""
+    monkeypatch.setattr(fair_scheduler, "REBALANCE_SECONDS", 2 * WAIT_SECONDS)
+
+
+@pytest.fixture
+def endless_deferrals(monkeypatch: pytest.MonkeyPatch, no_rebalancing: None) -> None:
+    """Let a tenant wait for running requests of others for longer than a test takes."""
+    monkeypatch.setattr(wait_queue, "MAX_DEFERRAL_SECONDS", 2 * WAIT_SECONDS)
+
+
+@pytest.mark.usefixtures("endless_deferrals")
+@running
+async def test_a_flood_waits_for_a_running_request_of_a_neighbour_until_it_ends() -> None:
+    clock = Clock()
+    gate = FairScheduler(alone=8, together=4, clock=clock)
+    slot = entered(gate, B, 1)[0]
+    await gate.run(A, clock.work, 0.01)
+    flood = [asyncio.create_task(gate.run(A, clock.work, 0.001)) for _ in range(10)]
+    await asyncio.sleep(0.01)
+    assert not any(task.done() for task in flood)
+    gate.release(slot)
+    await asyncio.gather(*flood)
+
+
+@pytest.mark.usefixtures("endless_deferrals")
+@running
+async def test_a_request_that_waits_for_its_client_makes_no_other_tenant_wait() -> None:
+    clock = Clock()
+    gate = FairScheduler(alone=8, together=4, clock=clock)
+    slot = entered(gate, B, 1)[0]
+    await gate.run(A, clock.work, 0.01)
+    clock.now += wait_queue.RECENT_SECONDS
+    await asyncio.gather(*(gate.run(A, clock.work, 0.001) for _ in range(10)))
+    gate.release(slot)
+
+
+@pytest.fixture
+def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a background group pause for longer than a test takes."""
+    monkeypatch.setattr(fair_scheduler, "MAX_PAUSE_SECONDS", 2 * WAIT_SECONDS)
+
+
+@pytest.mark.usefixtures("no_rebalancing", "long_pauses")
+@running
+async def test_a_flood_does_not_wait_longer_because_strangers_pause() -> None:
+    clock = Clock()
+    gate = FairScheduler(alone=8, together=4, clock=clock)
+    slot = entered(gate, B, 1)[0]
+    await gate.run(A, clock.work, 0.01)
+    gate._add_tenant(STRANGERS).starts_at = clock.now + WAIT_SECONDS
+    stranger = asyncio.create_task(gate.run_background(STRANGERS, "192.0.2.1", clock.work(0.001)))
+    await until(lambda: gate._retrying)
+    await asyncio.gather(*(gate.run(A, clock.work, 0.001) for _ in range(10)))
+    gate.release(slot)
+    stranger.cancel()
 
 
 @running

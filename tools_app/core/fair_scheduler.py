@@ -1,10 +1,10 @@
 """Fair scheduling of requests between tenants, by their time on one event loop.
 
 While several tenants are busy, each gets an equal share of the loop's time (start-time fair queueing): the tenant
-that has used the least is next, with one request per loop iteration, or in every third while another that has used
-less has a request running, and a limited number at a time. A tenant that is alone in the process is neither measured
-nor queued. Requests without a tenant (a wrong key, a page) go behind all tenants and get a fixed part of the time while
-one is busy, round-robin by client address.
+that has used the least is next, with one request per loop iteration and a limited number at a time, and after a pause
+while another that has used less has a request running. The time of a tenant with a long queue counts threefold. A
+tenant that is alone in the process is neither measured nor queued. Requests without a tenant (a wrong key, a page) go
+behind all tenants and get a fixed part of the time while one is busy, round-robin by client address.
 
 A request that waits for something outside this process releases its slot and continues without one.
 """
@@ -16,8 +16,7 @@ from time import perf_counter
 from typing import Any, Final, ParamSpec, TypeVar
 
 from tools_app.core.loop_time import RequestOverhead, measured_by
-from tools_app.core.wait_queue import Background, BusyTenant, Slot
-from tools_app.protocol.errors import OVER_LIMIT, RpcError
+from tools_app.core.wait_queue import Background, BusyTenant, Slot, too_many_waiting
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,9 +27,6 @@ IDLE_SECONDS: Final = 0.25
 REBALANCE_SECONDS: Final = 0.01
 # How many times the tenants behind wait for the next tenant while all its slots are in use.
 MAX_SKIPS: Final = 5
-# How many loop iterations a tenant leaves, before each request, to running requests of tenants that have used less. A
-# request takes several, and a tenant that floods the hub would get a request into each of them.
-MAX_DEFERRALS: Final = 2
 # How much unused time a tenant can catch up at once.
 CREDIT_SECONDS: Final = 0.02
 # How much of its part a background group can use in a burst.
@@ -229,7 +225,7 @@ class FairScheduler:
         tenant = self._tenants.get(tenant_id) or self._add_tenant(tenant_id)
         most = tenant.background.max_waiting if tenant.background else self._max_waiting
         if most is not None and tenant.waiting.count >= most:
-            raise _too_many("tenant" if tenant.background is None else tenant.background.name, most)
+            raise too_many_waiting("tenant" if tenant.background is None else tenant.background.name, most)
         waiter: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
         tenant.waiting.add(caller, waiter)
         self._rebalance_soon()
@@ -260,6 +256,9 @@ class FairScheduler:
     def _free(self, slot: Slot) -> None:
         tenant = slot.tenant
         tenant.running.pop(slot, None)
+        if self._retrying is not None and tenant.background is None:
+            # Those that waited for its request need not wait longer.
+            self._admit_next_soon()
         if not tenant.waiting.count:
             return
         if len(self._tenants) > 1 or tenant.background is not None:
@@ -320,9 +319,9 @@ class FairScheduler:
                 return
             if self._others_wait_for(tenant):
                 self._give_way()
-                if tenant.background is None and tenant.deferrals < MAX_DEFERRALS:
-                    tenant.deferrals += 1
-                    self._admit_next_soon()
+                # By the clock of the timer.
+                if tenant.background is None and (rest := tenant.deferral(asyncio.get_running_loop().time())) > 0:
+                    self._retry_in(rest)
                     return
         if in_order and tenant.background is None:
             self._time = max(self._time, tenant.used)
@@ -334,19 +333,24 @@ class FairScheduler:
         self._admit_next_soon()
 
     def _others_wait_for(self, tenant: BusyTenant) -> bool:
-        """Return whether a tenant that has used less has a running request, possibly in another thread."""
+        """Return whether a tenant that has used less has a recent request running, possibly in another thread."""
+        now = self._clock()
         return any(
-            one.running
-            and one is not tenant
+            one is not tenant
             and one.background is None
             and (tenant.background is not None or one.used < tenant.used)
+            and one.runs_a_recent_request(now)
             for one in self._tenants.values()
         )
 
     def _retry_in(self, seconds: float) -> None:
-        if self._retrying is None:
-            loop = asyncio.get_running_loop()
-            self._retrying = loop.call_later(max(seconds, TIMER_SECONDS), self._retry)
+        loop = asyncio.get_running_loop()
+        at = loop.time() + max(seconds, TIMER_SECONDS)
+        if self._retrying is not None:
+            if self._retrying.when() <= at:
+                return
+            self._retrying.cancel()
+        self._retrying = loop.call_at(at, self._retry)
 
     def _retry(self) -> None:
         self._retrying = None
@@ -370,7 +374,7 @@ class FairScheduler:
 
     def _admit_one(self, tenant: BusyTenant) -> None:
         """Admit the first request that still waits."""
-        tenant.skips = tenant.deferrals = 0
+        tenant.skips, tenant.deferred_until = 0, None
         while tenant.waiting.count:
             waiter = tenant.waiting.pop()
             if waiter.done():
@@ -438,12 +442,3 @@ class FairScheduler:
             while running and (oldest := next(iter(running))).since <= now - self._reclaim_after:
                 del running[oldest]
         return len(running) < tenant.slots
-
-
-def _too_many(scope: str, most: int) -> RpcError:
-    if scope == "tenant":
-        message = "Too many waiting requests of this tenant. Try again in 1 second."
-    else:
-        message = "Too many waiting requests. Try again in 1 second."
-    data = {"scope": scope, "what": "waiting requests", "limit": most, "retryAfterSeconds": 1}
-    return RpcError(OVER_LIMIT, message, data, retry_after=1)

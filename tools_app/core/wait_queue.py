@@ -4,14 +4,24 @@ import asyncio
 from collections import deque
 from collections.abc import Hashable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
+
+from tools_app.protocol.errors import OVER_LIMIT, RpcError
 
 if TYPE_CHECKING:
     from tools_app.core.fair_scheduler import FairScheduler
 
 T = TypeVar("T")
+
+# How many times the time of a tenant counts that has more requests waiting than may run.
+QUEUE_WEIGHT: Final = 3
+# How long a tenant's next request waits for running requests of tenants that have used less: each of their steps would
+# wait for it, and the recorder's thread for the interpreter.
+MAX_DEFERRAL_SECONDS: Final = 0.0015
+# How long a running request counts for that. Most have ended by then; one that waits for its client must delay nobody.
+RECENT_SECONDS: Final = 0.02
 
 
 class WaitQueue(Generic[T]):
@@ -64,7 +74,7 @@ class BusyTenant:
 
     __slots__ = (
         "background",
-        "deferrals",
+        "deferred_until",
         "id",
         "long_steps",
         "running",
@@ -88,17 +98,27 @@ class BusyTenant:
         self.used = used
         # How many times it was next without a free slot.
         self.skips = 0
-        # How many loop iterations it has left to others since its last request was admitted.
-        self.deferrals = 0
+        # Until when its next request waits for running requests of others; None if it was not deferred yet.
+        self.deferred_until: float | None = None
         # When a background group may start its next request.
         self.starts_at = 0.0
         self.long_steps = asyncio.Lock()
 
     def charge(self, seconds: float) -> None:
-        """Add to the time that was used. A background group pauses in proportion."""
-        self.used += seconds
+        """Add to the time that was used, weighted by the queue. A background group pauses in proportion."""
+        self.used += seconds * QUEUE_WEIGHT if self.waiting.count > self.slots else seconds
         if self.background is not None:
             self.starts_at += seconds / self.background.part
+
+    def deferral(self, now: float) -> float:
+        """Return how many seconds its next request still waits for running requests of others."""
+        if self.deferred_until is None:
+            self.deferred_until = now + MAX_DEFERRAL_SECONDS
+        return self.deferred_until - now
+
+    def runs_a_recent_request(self, now: float) -> bool:
+        """Return whether a request runs that began less than RECENT_SECONDS ago."""
+        return bool(self.running) and now - next(reversed(self.running)).since < RECENT_SECONDS
 
 
 class Budget(Protocol):
@@ -134,3 +154,13 @@ class Slot(msgspec.Struct, eq=False):
             while self.held:
                 budget, size = self.held.pop()
                 budget.free(self.tenant.id, size)
+
+
+def too_many_waiting(scope: str, most: int) -> RpcError:
+    """Return the error of a request that may not wait: a tenant's ("tenant"), or that of a background group."""
+    if scope == "tenant":
+        message = "Too many waiting requests of this tenant. Try again in 1 second."
+    else:
+        message = "Too many waiting requests. Try again in 1 second."
+    data = {"scope": scope, "what": "waiting requests", "limit": most, "retryAfterSeconds": 1}
+    return RpcError(OVER_LIMIT, message, data, retry_after=1)
