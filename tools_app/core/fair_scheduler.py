@@ -2,7 +2,7 @@
 
 While several tenants are busy, each gets an equal share of the loop's time (start-time fair queueing): the tenant
 that has used the least is next, with one request per loop iteration and a limited number at a time, and after a pause
-while another that has used less has a request running. The time of a tenant with a long queue counts threefold. A
+while another that has used less has a request running. The time of a tenant with a long queue counts fourfold. A
 tenant that is alone in the process is neither measured nor queued. Requests without a tenant (a wrong key, a page) go
 behind all tenants and get a fixed part of the time while one is busy, round-robin by client address.
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # How many times the time of a tenant counts that has more requests waiting than may run.
-QUEUE_WEIGHT: Final = 3
+QUEUE_WEIGHT: Final = 4
 # How long a tenant's next request waits for running requests of tenants that have used less: each of their steps would
 # wait for it, and the recorder's thread for the interpreter.
-MAX_DEFERRAL_SECONDS: Final = 0.0015
+MAX_DEFERRAL_SECONDS: Final = 0.002
 # How long a running request counts for that. Most have ended by then; one that waits for its client must delay nobody.
 RECENT_SECONDS: Final = 0.02
 
