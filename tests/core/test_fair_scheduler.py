@@ -183,13 +183,19 @@ def endless_deferrals(monkeypatch: pytest.MonkeyPatch, no_rebalancing: None) -> 
     monkeypatch.setattr(wait_queue, "MAX_DEFERRAL_SECONDS", 2 * WAIT_SECONDS)
 
 
-@pytest.mark.usefixtures("endless_deferrals")
-@running
-async def test_a_flood_waits_for_a_running_request_of_a_neighbour_until_it_ends() -> None:
+async def one_that_used_much_beside_one_that_runs() -> tuple[Clock, FairScheduler, Slot]:
+    """A scheduler where A has used more than B, whose request still runs in the slot."""
     clock = Clock()
     gate = FairScheduler(alone=8, together=4, clock=clock)
     slot = entered(gate, B, 1)[0]
     await gate.run(A, clock.work, 0.01)
+    return clock, gate, slot
+
+
+@pytest.mark.usefixtures("endless_deferrals")
+@running
+async def test_a_flood_waits_for_a_running_request_of_a_neighbour_until_it_ends() -> None:
+    clock, gate, slot = await one_that_used_much_beside_one_that_runs()
     flood = [asyncio.create_task(gate.run(A, clock.work, 0.001)) for _ in range(10)]
     await asyncio.sleep(0.01)
     assert not any(task.done() for task in flood)
@@ -200,10 +206,7 @@ async def test_a_flood_waits_for_a_running_request_of_a_neighbour_until_it_ends(
 @pytest.mark.usefixtures("endless_deferrals")
 @running
 async def test_a_request_that_waits_for_its_client_makes_no_other_tenant_wait() -> None:
-    clock = Clock()
-    gate = FairScheduler(alone=8, together=4, clock=clock)
-    slot = entered(gate, B, 1)[0]
-    await gate.run(A, clock.work, 0.01)
+    clock, gate, slot = await one_that_used_much_beside_one_that_runs()
     clock.now += wait_queue.RECENT_SECONDS
     await asyncio.gather(*(gate.run(A, clock.work, 0.001) for _ in range(10)))
     gate.release(slot)
@@ -218,10 +221,7 @@ def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_rebalancing", "long_pauses")
 @running
 async def test_a_flood_does_not_wait_longer_because_strangers_pause() -> None:
-    clock = Clock()
-    gate = FairScheduler(alone=8, together=4, clock=clock)
-    slot = entered(gate, B, 1)[0]
-    await gate.run(A, clock.work, 0.01)
+    clock, gate, slot = await one_that_used_much_beside_one_that_runs()
     gate._add_tenant(STRANGERS).starts_at = clock.now + WAIT_SECONDS
     stranger = asyncio.create_task(gate.run_background(STRANGERS, "192.0.2.1", clock.work(0.001)))
     await until(lambda: gate._retrying)
