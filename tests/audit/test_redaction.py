@@ -143,6 +143,40 @@ def assert_same_form(shown: Any, value: Any) -> None:
         assert shown == value
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        '"a": "b", ":password": "{}"',
+        '"password" :"{}"',
+        '"password"\n\t: "{}"',
+        '"pass\\nword": "{}"',
+        '"pass\\"word": "{}"',
+    ],
+)
+def test_a_secret_is_hidden_in_a_long_text_however_its_name_is_written(fields: str) -> None:
+    text, _ = redacted_json(('{"padding": "' + "x" * 300 + '", ' + fields.format(SECRET) + "}").encode())
+    assert SECRET not in text
+    assert HIDDEN in text
+
+
+# What could hide where a name begins or ends.
+CONFUSING = st.text(st.sampled_from('":\\{}[],/ \n\tpin'), max_size=6)
+NAMES = st.sampled_from(["pwd", "a", "api key", "pin"]) | CONFUSING | CONFUSING.map("pwd".__add__)
+
+
+@given(
+    st.recursive(
+        st.integers(0, 5) | CONFUSING | st.just(SECRET),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3) | inner.map(json.dumps),
+    ),
+    st.sampled_from([None, 2]),
+)
+def test_nothing_more_or_less_is_hidden_in_a_long_text_whose_names_are_searched_first(value: Any, indent: Any) -> None:
+    whole = {"padding": "x" * 300, "value": value}
+    text, _ = redacted_json(json.dumps(whole, indent=indent).encode())
+    assert json.loads(text) == redaction._redacted(whole, ())
+
+
 def test_a_tenant_hides_names_of_its_own() -> None:
     assert json.loads(for_audit_log({"ssn": 1, "other": 2}, ("SSN",))[0]) == {"ssn": HIDDEN, "other": 2}
     assert json.loads(for_audit_log({"my ssn": 1, "ssn_count": 2}, ("SSN",))[0]) == {"my ssn": HIDDEN, "ssn_count": 2}
