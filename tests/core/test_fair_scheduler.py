@@ -668,6 +668,57 @@ async def test_strangers_take_turns_by_address() -> None:
     await asyncio.gather(*flood)
 
 
+async def two_in_turn(
+    gate: FairScheduler, seconds: float
+) -> tuple[list[int], asyncio.Event, "list[asyncio.Task[None]]"]:
+    """Start two requests of a group with turns of so many seconds. Return the list of those that run, and what ends
+    the first.
+    """
+    group = Background("pages", part=0.2, slots=4, max_waiting=10, turn=seconds)
+    started: list[int] = []
+    going_on = asyncio.Event()
+
+    async def work(number: int) -> None:
+        started.append(number)
+        if number == 1:
+            await going_on.wait()
+
+    tasks = [asyncio.create_task(gate.run_background(group, "x", work(number))) for number in (1, 2)]
+    await until(lambda: gate._retrying or len(started) == 2)
+    return started, going_on, tasks
+
+
+@running
+async def test_beside_a_tenant_requests_of_a_group_with_turns_follow_one_another() -> None:
+    gate = FairScheduler(alone=8, together=4)
+    held_slots = entered(gate, A, 1)
+    started, going_on, tasks = await two_in_turn(gate, 2 * WAIT_SECONDS)
+    assert started == [1]
+    going_on.set()
+    await asyncio.gather(*tasks)
+    gate.release(held_slots[0])
+
+
+@running
+async def test_one_that_takes_long_makes_the_next_of_its_group_wait_for_one_turn_only() -> None:
+    gate = FairScheduler(alone=8, together=4)
+    held_slots = entered(gate, A, 1)
+    started, going_on, tasks = await two_in_turn(gate, 0.02)
+    await tasks[1]
+    assert started == [1, 2]
+    going_on.set()
+    await tasks[0]
+    gate.release(held_slots[0])
+
+
+@running
+async def test_requests_of_a_group_with_turns_run_side_by_side_where_no_tenant_is_busy() -> None:
+    started, going_on, tasks = await two_in_turn(FairScheduler(alone=8, together=4), 2 * WAIT_SECONDS)
+    assert started == [1, 2]
+    going_on.set()
+    await asyncio.gather(*tasks)
+
+
 @running
 async def test_so_many_strangers_wait_and_no_more() -> None:
     clock = Clock()

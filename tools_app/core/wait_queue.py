@@ -1,6 +1,7 @@
 """What waits for a slot, and the slot: background groups, busy tenants, and their waiters, round-robin by caller."""
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Hashable
 from contextlib import suppress
@@ -60,13 +61,15 @@ class Background(NamedTuple):
     """A group of requests that go behind all tenants.
 
     It gets `part` of the loop's time while a tenant is busy, runs at most `slots` requests at a time and queues at
-    most `max_waiting`.
+    most `max_waiting`. While a tenant is busy, its next request starts when the last one has ended, or `turn` seconds
+    after that one started.
     """
 
     name: str
     part: float
     slots: int
     max_waiting: int
+    turn: float = 0.0
 
 
 class BusyTenant:
@@ -118,7 +121,14 @@ class BusyTenant:
 
     def runs_a_recent_request(self, now: float) -> bool:
         """Return whether a request runs that began less than RECENT_SECONDS ago."""
-        return bool(self.running) and now - next(reversed(self.running)).since < RECENT_SECONDS
+        return now - self._newest_since() < RECENT_SECONDS
+
+    def turn_ends_at(self) -> float:
+        """Return when a background group's next request may start at the latest, beside those that still run."""
+        return self._newest_since() + self.background.turn if self.background is not None else -math.inf
+
+    def _newest_since(self) -> float:
+        return next(reversed(self.running)).since if self.running else -math.inf
 
 
 class Budget(Protocol):

@@ -17,8 +17,9 @@ from tools_app.transport.request_head import head_of
 
 # Requests without a known key, until they are authenticated. Those that wait for the database use a slot, too.
 STRANGERS: Final = Background("strangers", part=0.2, slots=64, max_waiting=1000)
-# Pages run in threads, which take the CPU from the loop for longer than a request does: a few at a time.
-PAGES: Final = Background("pages", part=0.2, slots=4, max_waiting=1000)
+# Pages run in threads, which take the interpreter from the loop for longer than a request does: a few at a time, and
+# beside tenants one after another, unless one takes long.
+PAGES: Final = Background("pages", part=0.2, slots=4, max_waiting=1000, turn=0.1)
 
 
 def queued_pages(pages: Application) -> Application:
