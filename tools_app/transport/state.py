@@ -24,8 +24,9 @@ from tools_app.upstreams.exchanges import direct as direct_upstreams
 # Most calls end within this time and need no task that watches for a disconnect.
 QUICK_SECONDS = 0.05
 # The interpreter's switch interval while several tenants are busy: the recorder's thread needs the interpreter several
-# times per batch, and waits that long each time. A tenant that is alone gets larger batches with Python's default 5 ms.
-SHARED_SWITCH_SECONDS = 0.001
+# times per batch, and waits that long each time, and the event loop as long for the thread of a page. With 0.1 ms, they
+# switch so often that all take longer. A tenant that is alone gets larger batches with Python's default 5 ms.
+SHARED_SWITCH_SECONDS = 0.0003
 SWITCH_SECONDS = sys.getswitchinterval()
 # Concurrent requests: of a tenant that is alone, and of several together. More of them make batches of records larger;
 # fewer shorten the wait for another tenant's requests.
