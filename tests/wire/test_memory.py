@@ -125,14 +125,36 @@ def test_a_request_leaves_no_reference_cycle(
     for _ in range(REQUESTS):
         assert "hello x" in post(connection, client, body, headers)
 
-    def growth() -> int:
-        before = len(gc.get_objects())
-        for _ in range(MANY_REQUESTS):
-            post(connection, client, body, headers)
-        return len(gc.get_objects()) - before
+    eventually(lambda: growth_by(lambda: post(connection, client, body, headers)) < MANY_REQUESTS)
 
-    # What is made once, such as a module that is imported late, is made in the first rounds; a cycle, in each.
-    eventually(lambda: growth() < MANY_REQUESTS)
+
+def growth_by(request: Callable[[], object]) -> int:
+    """Make many requests, and return how many more objects there are.
+
+    What is made once, such as a module that is imported late, is made in the first rounds; a cycle, in each.
+    """
+    before = len(gc.get_objects())
+    for _ in range(MANY_REQUESTS):
+        request()
+    return len(gc.get_objects()) - before
+
+
+@pytest.mark.usefixtures("no_collection")
+@pytest.mark.parametrize("method", ["POST", "GET"])
+def test_a_stream_of_changes_that_was_closed_leaves_no_reference_cycle(
+    client: RawClient, eventually: Callable[..., object], method: str
+) -> None:
+    message, headers = modern_request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    if method == "GET":
+        headers = {**client.handshake().headers(), "Accept": "text/event-stream"}
+    body, address = json.dumps(message).encode() if method == "POST" else None, urlsplit(client.url).netloc
+
+    def open_and_close() -> None:
+        with closing(HTTPConnection(address, timeout=WAIT_SECONDS)) as connection:
+            connection.request(method, client.path, body, client.headers(headers))
+            assert connection.getresponse().status == 200
+
+    eventually(lambda: growth_by(open_and_close) < MANY_REQUESTS)
 
 
 @pytest.mark.usefixtures("tools")

@@ -176,11 +176,13 @@ class _TenantWatch:
         self._is_stale = False
         self._needs_credentials = False
         self._loop = asyncio.get_running_loop()
-        self._task = asyncio.create_task(self._hear(listener))
+        self._task: asyncio.Task[None] | None = asyncio.create_task(self._hear(listener))
 
     def stop(self) -> None:
         """Stop listening for notifications."""
-        self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
 
     def follow_later(self) -> "asyncio.Future[None]":
         """Ask the upstreams for the resources that are wanted now; the result is there when they were asked."""

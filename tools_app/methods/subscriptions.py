@@ -68,6 +68,7 @@ class ChangeStream:
 
     async def close(self) -> None:
         """Stop following. It does all it has to even if the request is cancelled meanwhile."""
+        self._wake = _nothing
         catalog_watch(self._listener).leave(self._principal.tenant_id, self._on_change)
 
     async def _want(self, uris: Collection[str]) -> None:

@@ -82,6 +82,7 @@ class ChangeDelivery:
             self._web.keep_alive.remove(self._keep_alive)
             if self._writing is not None:
                 self._writing.cancel()
+                self._writing = None
             await self._changes.close()
 
     def _note_news(self) -> None:

@@ -64,11 +64,12 @@ class StreamableHttpHandler(RequestHandler):
                 await self._get()
             case _:
                 await self._delete()
-        if self._changes is not None:
+        changes, self._changes = self._changes, None
+        if changes is not None:
             # Here, where nothing else of the request is held: the stream may be open for days.
             request_memory.give_back()
             async with limits.stream_slot(self.principal):
-                await self._changes.deliver(self.http_request, self.cors)
+                await changes.deliver(self.http_request, self.cors)
 
     # --- POST: one message, or a batch where the revision has batches ---------------------------------------------
 

@@ -90,8 +90,9 @@ class OpenStreams:
             self._guard = asyncio.get_running_loop().create_task(self._watch())
 
     def remove(self, stream: OpenStream) -> None:
-        """Remove a closed stream."""
+        """Remove a closed stream, and what it would call at its end, which often refers to the stream."""
         self._streams.discard(stream)
+        stream.on_end(_nothing)
 
     def end_all(self) -> None:
         """Ask every stream to end gracefully."""
