@@ -370,7 +370,7 @@ class FairScheduler:
             return 0.0
         now = self._clock()
         tenant.starts_at = min(max(tenant.starts_at, now - BURST_SECONDS), now + MAX_PAUSE_SECONDS)
-        return max(tenant.starts_at, tenant.turn_ends_at()) - now
+        return max(tenant.starts_at, tenant.newest_since() + tenant.background.turn) - now
 
     def _admit_one(self, tenant: BusyTenant) -> None:
         """Admit the first request that still waits."""

@@ -121,13 +121,10 @@ class BusyTenant:
 
     def runs_a_recent_request(self, now: float) -> bool:
         """Return whether a request runs that began less than RECENT_SECONDS ago."""
-        return now - self._newest_since() < RECENT_SECONDS
+        return now - self.newest_since() < RECENT_SECONDS
 
-    def turn_ends_at(self) -> float:
-        """Return when a background group's next request may start at the latest, beside those that still run."""
-        return self._newest_since() + self.background.turn if self.background is not None else -math.inf
-
-    def _newest_since(self) -> float:
+    def newest_since(self) -> float:
+        """Return when the newest running request began; minus infinity if none runs."""
         return next(reversed(self.running)).since if self.running else -math.inf
 
 

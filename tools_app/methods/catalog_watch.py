@@ -182,6 +182,7 @@ class _TenantWatch:
         """Stop listening for notifications."""
         if self._task is not None:
             self._task.cancel()
+            # The traceback of its end refers to this watch, a reference cycle.
             self._task = None
 
     def follow_later(self) -> "asyncio.Future[None]":

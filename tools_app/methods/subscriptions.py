@@ -68,6 +68,7 @@ class ChangeStream:
 
     async def close(self) -> None:
         """Stop following. It does all it has to even if the request is cancelled meanwhile."""
+        # Otherwise the stream and what it wakes would be left to the garbage collector.
         self._wake = _nothing
         catalog_watch(self._listener).leave(self._principal.tenant_id, self._on_change)
 

@@ -82,6 +82,7 @@ class ChangeDelivery:
             self._web.keep_alive.remove(self._keep_alive)
             if self._writing is not None:
                 self._writing.cancel()
+                # The traceback of its end refers to this delivery, a reference cycle.
                 self._writing = None
             await self._changes.close()
 

@@ -64,6 +64,7 @@ class StreamableHttpHandler(RequestHandler):
                 await self._get()
             case _:
                 await self._delete()
+        # It refers to this handler: both would be left to the garbage collector.
         changes, self._changes = self._changes, None
         if changes is not None:
             # Here, where nothing else of the request is held: the stream may be open for days.
