@@ -26,6 +26,10 @@ pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).with_name("program.py")
 COMMAND = [sys.executable, str(PROGRAM)]
 
+# What a forked child of this process calls.
+fork_handlers: list[Callable[[], None]] = []
+os.register_at_fork(after_in_child=lambda: [handler() for handler in fork_handlers])
+
 needs_landlock = pytest.mark.skipif(not launcher.landlock_version(), reason="this kernel has no Landlock")
 
 
@@ -216,3 +220,12 @@ def test_commands_are_matched_word_by_word(settings: Any, entry: str, command: l
 def test_a_secret_is_in_no_record(peer: Peer) -> None:
     call_result(peer, "environment")
     assert "hush-hush-1" not in str(CallPayload.objects.values_list("result", flat=True))
+
+
+def test_no_fork_handler_of_a_library_runs_before_it_starts(peer: Peer) -> None:
+    """One that waits for a lock of another thread would stop the whole hub."""
+    fork_handlers.append(lambda: os._exit(1))
+    try:
+        assert call_result(peer, "environment")
+    finally:
+        fork_handlers.clear()

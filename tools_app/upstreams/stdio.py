@@ -28,6 +28,7 @@ from tools_app.upstreams.duplex import DuplexTransport
 from tools_app.upstreams.errors import UpstreamFailed
 from tools_app.upstreams.http import parsed
 from tools_app.upstreams.isolation import cgroups, launcher
+from tools_app.upstreams.isolation.process import PipedProcess
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class StdioTransport(DuplexTransport):
         self._environment = dict(endpoint.environment)
         self._max_bytes = max_bytes
         self._scrubber = Scrubber(endpoint.secrets)
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: PipedProcess | None = None
         self._cgroup = ""
         self._readers: list[asyncio.Task[None]] = []
         self._stderr = bytearray()
@@ -96,16 +97,14 @@ class StdioTransport(DuplexTransport):
             **self._environment,
         }
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid())),
-                *(orjson.dumps(specification).decode(), program, *self._command[1:]),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                limit=self._max_bytes,
+            self._process = await PipedProcess.start(
+                (
+                    *(sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid())),
+                    *(orjson.dumps(specification).decode(), program, *self._command[1:]),
+                ),
                 # The launcher is not isolated itself, so nothing in its environment is the tenant's.
-                env={"PATH": path, "LANG": LANGUAGE, launcher.ENVIRONMENT: orjson.dumps(environment).decode()},
-                start_new_session=True,
+                {"PATH": path, "LANG": LANGUAGE, launcher.ENVIRONMENT: orjson.dumps(environment).decode()},
+                self._max_bytes,
             )
         except OSError as problem:
             raise UpstreamFailed("The upstream's process cannot be started.", str(problem), sent=False) from problem
@@ -118,7 +117,6 @@ class StdioTransport(DuplexTransport):
     async def _write(self, message: Message, _headers: Mapping[str, str]) -> None:
         process = self._process
         assert process is not None
-        assert process.stdin is not None
         if process.stdin.transport.get_write_buffer_size() > MAX_UNWRITTEN_BYTES:
             raise UpstreamFailed("The upstream's process does not read its input.", sent=False)
         try:
@@ -139,19 +137,15 @@ class StdioTransport(DuplexTransport):
         process = self._process
         if process is None:
             return
-        if process.stdin is not None:
-            process.stdin.close()
+        process.stdin.close()
         await self._ended_within(END_SECONDS)
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.terminate()
-            await self._ended_within(KILL_SECONDS)
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        process.terminate()
+        await self._ended_within(KILL_SECONDS)
+        process.kill()
+        await process.wait()
         for reader in self._readers:
             reader.cancel()
+        process.close()
 
     async def _ended_within(self, seconds: float) -> None:
         assert self._process is not None
@@ -162,11 +156,9 @@ class StdioTransport(DuplexTransport):
     async def _read(self) -> None:
         """Read messages until the process ends its output, or writes one that is invalid."""
         assert self._process is not None
-        output = self._process.stdout
-        assert output is not None
         message, cause = "The upstream's process has ended. The call may have run.", ""
         try:
-            while line := await output.readline():
+            while line := await self._process.stdout.readline():
                 if line.strip():
                     self.received(parsed(line))
         except ValueError:
@@ -179,13 +171,11 @@ class StdioTransport(DuplexTransport):
                     await asyncio.gather(*self._readers[1:], return_exceptions=True)
             cause = self._scrubber.text(self._stderr.decode("utf-8", "replace")).strip()
         self.ended(message, cause)
-        with suppress(ProcessLookupError):
-            self._process.terminate()
+        self._process.terminate()
 
     async def _read_stderr(self) -> None:
         """Keep the end of what the process writes to stderr, for the audit log."""
         assert self._process is not None
-        assert self._process.stderr is not None
         while chunk := await self._process.stderr.read(MAX_STDERR_BYTES):
             self._stderr += chunk
             del self._stderr[:-MAX_STDERR_BYTES]
