@@ -149,26 +149,11 @@ async def test_a_flood_leaves_most_of_the_loop_to_a_neighbour_that_has_used_less
     await asyncio.gather(*flood)
 
 
-@running
-async def test_the_time_of_a_flood_counts_fourfold_beside_a_tenant_with_a_few_requests() -> None:
-    clock, served = Clock(), 0
-    gate = FairScheduler(alone=8, together=4, clock=clock, meter=clock)
-
-    async def use_some() -> None:
-        nonlocal served
-        await clock.work(0.001)
-        served += 1
-
-    gate.release(entered(gate, B, 1)[0])
-    flood = [asyncio.create_task(gate.run(A, use_some)) for _ in range(400)]
-    await until(lambda: served)
-    for _ in range(60):
-        await gate.run(B, clock.work, 0.001)
-    before = served
-    for _ in range(300):
-        await gate.run(B, clock.work, 0.001)
-    assert served - before == pytest.approx(75, abs=15)
-    await asyncio.gather(*flood)
+@pytest.fixture
+def no_deferrals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no tenant wait for active ones."""
+    monkeypatch.setattr(wait_queue, "MAX_DEFERRAL_SECONDS", 0.0)
+    monkeypatch.setattr(wait_queue, "SHORT_DEFERRAL_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -179,8 +164,8 @@ def no_rebalancing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def endless_deferrals(monkeypatch: pytest.MonkeyPatch, no_rebalancing: None) -> None:
-    """Let a tenant wait for running requests of others for longer than a test takes."""
-    monkeypatch.setattr(wait_queue, "MAX_DEFERRAL_SECONDS", 2 * WAIT_SECONDS)
+    """Let tenants wait for active ones for longer than a test takes."""
+    monkeypatch.setattr(wait_queue.BusyTenant, "deferral", lambda *_: 2 * WAIT_SECONDS)
 
 
 async def one_that_used_much_beside_one_that_runs() -> tuple[Clock, FairScheduler, Slot]:
@@ -192,14 +177,37 @@ async def one_that_used_much_beside_one_that_runs() -> tuple[Clock, FairSchedule
     return clock, gate, slot
 
 
+def flood_of(gate: FairScheduler, work: Callable[[], Coroutine[Any, Any, None]]) -> "list[asyncio.Task[None]]":
+    """Twenty requests of A, for which it has two slots."""
+    return [asyncio.create_task(gate.run(A, work)) for _ in range(20)]
+
+
 @pytest.mark.usefixtures("endless_deferrals")
 @running
-async def test_a_flood_waits_for_a_running_request_of_a_neighbour_until_it_ends() -> None:
+async def test_a_flood_waits_for_a_running_request_of_a_neighbour_and_a_moment_for_its_next_one() -> None:
     clock, gate, slot = await one_that_used_much_beside_one_that_runs()
-    flood = [asyncio.create_task(gate.run(A, clock.work, 0.001)) for _ in range(10)]
+    flood = flood_of(gate, lambda: clock.work(0.001))
+    await asyncio.sleep(0.01)
+    gate.release(slot)
     await asyncio.sleep(0.01)
     assert not any(task.done() for task in flood)
-    gate.release(slot)
+    clock.now += 2 * wait_queue.LINGER_SECONDS
+    await asyncio.gather(*flood)
+
+
+@pytest.mark.usefixtures("endless_deferrals")
+@running
+async def test_the_time_of_a_flood_counts_eightfold_beside_a_tenant_with_a_few_requests() -> None:
+    clock = Clock()
+    gate = FairScheduler(alone=8, together=4, clock=clock)
+    gate.release(entered(gate, B, 1)[0])
+    flood = flood_of(gate, lambda: clock.work(0.002))
+    # The first one starts before the others wait: its second half is charged eightfold.
+    for _ in range(4):
+        await gate.run(B, clock.work, 0.002)
+    await asyncio.sleep(0.01)
+    assert sum(task.done() for task in flood) == 1
+    clock.now += 2 * wait_queue.LINGER_SECONDS
     await asyncio.gather(*flood)
 
 
@@ -207,9 +215,92 @@ async def test_a_flood_waits_for_a_running_request_of_a_neighbour_until_it_ends(
 @running
 async def test_a_request_that_waits_for_its_client_makes_no_other_tenant_wait() -> None:
     clock, gate, slot = await one_that_used_much_beside_one_that_runs()
-    clock.now += wait_queue.RECENT_SECONDS
-    await asyncio.gather(*(gate.run(A, clock.work, 0.001) for _ in range(10)))
+    clock.now += 2 * wait_queue.RECENT_SECONDS
+    await asyncio.gather(*flood_of(gate, lambda: clock.work(0.001)))
     gate.release(slot)
+
+
+async def starts_beside_an_active_tenant(seconds: list[float], count: int) -> list[float]:
+    """The loop's times at which requests of A start that come together and take so long each."""
+    clock, gate, slot = await one_that_used_much_beside_one_that_runs()
+    started: list[float] = []
+
+    async def work() -> None:
+        started.append(asyncio.get_running_loop().time())
+        clock.now += seconds[min(len(started), len(seconds)) - 1]
+        # It stays active, however long that was.
+        for one in entered(gate, B, 1):
+            gate.release(one)
+
+    await asyncio.gather(*(gate.run(A, work) for _ in range(count)))
+    gate.release(slot)
+    return started
+
+
+@running
+async def test_a_flood_waits_eight_times_as_long_as_its_last_request_took_and_no_longer_than_20_ms() -> None:
+    # After the third of them, it would wait for longer than the test may take.
+    started = await starts_beside_an_active_tenant([0.001, 0.001, WAIT_SECONDS], 20)
+    assert started[1] - started[0] >= 8 * 0.001
+    assert started[2] - started[1] >= 8 * 0.001
+
+
+@pytest.fixture
+def long_short_deferrals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the wait of a tenant with a few requests be longer than other delays on a busy machine."""
+    monkeypatch.setattr(wait_queue, "SHORT_DEFERRAL_SECONDS", 1.0)
+
+
+@pytest.mark.usefixtures("long_short_deferrals")
+@running
+async def test_a_few_requests_of_a_tenant_start_together_beside_an_active_one() -> None:
+    """They are recorded together. One after another, they took a quarter of the tenant's throughput."""
+    first, second = await starts_beside_an_active_tenant([WAIT_SECONDS], 2)
+    assert second - first < wait_queue.SHORT_DEFERRAL_SECONDS
+
+
+@pytest.mark.usefixtures("endless_deferrals")
+@running
+async def test_a_tenant_that_has_used_the_least_starts_at_once() -> None:
+    clock, gate, slot = await one_that_used_much_beside_one_that_runs()
+    gate.release(slot)
+    await gate.run(B, clock.work, 0.001)
+    await asyncio.sleep(0)
+    assert len(entered(gate, B, 2)) == 2
+
+
+@running
+async def test_a_tenant_waits_behind_one_that_has_used_less_and_waits() -> None:
+    clock, gate, slot = await one_that_used_much_beside_one_that_runs()
+    held_slots = [slot, *entered(gate, B, 1)]
+    waiting = asyncio.create_task(gate.acquire(B))
+    await asyncio.sleep(0)
+    clock.now += 2 * wait_queue.RECENT_SECONDS
+    assert entered(gate, A, 1) == []
+    for one in held_slots:
+        gate.release(one)
+    gate.release(await waiting)
+
+
+@pytest.mark.usefixtures("no_deferrals")
+@running
+async def test_a_tenant_that_comes_late_has_no_claim_to_what_others_used_before() -> None:
+    clock = Clock()
+    gate = FairScheduler(alone=8, together=2, clock=clock)
+    served: Counter[UUID] = Counter()
+    late = UUID(int=3)
+
+    async def work(tenant: UUID) -> None:
+        await clock.work(0.001)
+        served[tenant] += 1
+
+    for _ in range(100):
+        for tenant in (A, B):
+            await gate.run(tenant, clock.work, 0.01)
+    tasks = [asyncio.create_task(gate.run(tenant, work, tenant)) for _ in range(200) for tenant in (A, late)]
+    await until(lambda: served[late] >= 100)
+    assert served[A] >= 60
+    await asyncio.gather(*tasks)
 
 
 @pytest.fixture
@@ -225,7 +316,7 @@ async def test_a_flood_does_not_wait_longer_because_strangers_pause() -> None:
     gate._add_tenant(STRANGERS).starts_at = clock.now + WAIT_SECONDS
     stranger = asyncio.create_task(gate.run_background(STRANGERS, "192.0.2.1", clock.work(0.001)))
     await until(lambda: gate._retrying)
-    await asyncio.gather(*(gate.run(A, clock.work, 0.001) for _ in range(10)))
+    await asyncio.gather(*flood_of(gate, lambda: clock.work(0.001)))
     gate.release(slot)
     stranger.cancel()
 
@@ -242,19 +333,27 @@ async def test_a_tenant_that_was_not_seen_for_a_while_takes_no_share() -> None:
 
 @running
 async def test_a_tenant_that_only_waits_for_something_takes_no_share() -> None:
-    gate = FairScheduler(alone=6, together=4, reclaim_after=0.01)
+    clock = Clock()
+    gate = FairScheduler(alone=6, together=4, reclaim_after=10.0, clock=clock)
     stream = entered(gate, B, 1)
     assert len(stream) == 1
+    clock.now += 9.9
     assert len(entered(gate, A, 10)) == 2
+    clock.now += 0.1
     await until(lambda: len(gate._tenants) <= 1)
-    assert len(entered(gate, A, 10)) == 6
+    assert len(entered(gate, A, 10)) == 6 - 2
 
 
 @running
 async def test_what_takes_long_makes_room_for_those_who_wait() -> None:
-    gate = FairScheduler(alone=2, together=2, reclaim_after=0.01)
+    clock = Clock()
+    gate = FairScheduler(alone=2, together=2, reclaim_after=10.0, clock=clock)
     slow = entered(gate, A, 2)
-    late = await gate.acquire(A)
+    waiting = asyncio.create_task(gate.acquire(A))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    clock.now += 10.0
+    late = await waiting
     # They have lost their places and go on; to give one back is no matter.
     for turn in slow:
         gate.release(turn)
@@ -452,6 +551,8 @@ async def test_other_threads_get_a_moment_before_each_that_others_could_have_to_
     await asyncio.gather(*(gate.run(A, clock.work, 0.001) for _ in range(10)))
     assert gave_way == 0
     gate.release(entered(gate, B, 1)[0])
+    await asyncio.sleep(0)
+    clock.now += 2 * wait_queue.LINGER_SECONDS
     await asyncio.gather(*(gate.run(A, clock.work, 0.001) for _ in range(10)))
     assert gave_way == 0, "the other one has nothing that is worked on"
     held_slots = entered(gate, B, 1)

@@ -51,23 +51,25 @@ def test_an_owner_with_much_work_leaves_a_thread_to_others(threads: FairThreads)
     asyncio.run(scenario())
 
 
-def test_owners_take_turns(threads: FairThreads) -> None:
-    async def scenario() -> None:
+def test_owners_take_turns() -> None:
+    threads = FairThreads("test", threads=1, max_waiting=6, max_of_one=4)
+
+    async def scenario() -> list[str]:
         held = Held()
-        first = [asyncio.create_task(threads.run(owner, held.work(owner))) for owner in ("x", "y")]
-        for _ in first:
-            await held.wait()
-        order: list[str] = []
+        first = asyncio.create_task(threads.run("x", held.work("x")))
+        await held.wait()
         later = [
-            asyncio.create_task(threads.run(owner, lambda name=name: order.append(name)))  # type: ignore[misc]
-            for owner, name in (("acme", "acme 1"), ("acme", "acme 2"), ("rival", "rival 1"))
+            asyncio.create_task(threads.run(name[0], held.work(name))) for name in ("a1", "a2", "a3", "b1", "b2", "c1")
         ]
         await asyncio.sleep(0)
         held.released.set()
-        await asyncio.gather(*first, *later)
-        assert order.index("rival 1") < order.index("acme 2") or order[-1] != "rival 1"
+        await asyncio.gather(first, *later)
+        return held.started
 
-    asyncio.run(scenario())
+    try:
+        assert asyncio.run(scenario()) == ["x", "a1", "b1", "c1", "a2", "b2", "a3"]
+    finally:
+        threads.stop()
 
 
 def test_what_waits_is_bounded_for_each_and_for_all(threads: FairThreads) -> None:

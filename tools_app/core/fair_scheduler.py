@@ -1,10 +1,11 @@
 """Fair scheduling of requests between tenants, by their time on one event loop.
 
-While several tenants are busy, each gets an equal share of the loop's time (start-time fair queueing): the tenant
-that has used the least is next, with one request per loop iteration and a limited number at a time, and after a pause
-while another that has used less has a request running. The time of a tenant with a long queue counts fourfold. A
-tenant that is alone in the process is neither measured nor queued. Requests without a tenant (a wrong key, a page) go
-behind all tenants and get a fixed part of the time while one is busy, round-robin by client address.
+While several tenants are busy, each gets an equal share of the loop's time (start-time fair queueing): of those that
+have requests waiting, the tenant that has used the least is next, with one request per loop iteration and a limited
+number at a time, after a pause beside an active tenant that has used less. The time of a tenant with a long
+queue counts several times, and its pauses are longer. A tenant that is alone in the process is neither measured nor
+queued. Requests without a tenant (a wrong key, a page) go behind all tenants and get a fixed part of the time while one
+is busy, round-robin by client address.
 
 A request that waits for something outside this process releases its slot and continues without one.
 """
@@ -16,7 +17,7 @@ from time import perf_counter
 from typing import Any, Final, ParamSpec, TypeVar
 
 from tools_app.core.loop_time import RequestOverhead, measured_by
-from tools_app.core.wait_queue import Background, BusyTenant, Slot, too_many_waiting
+from tools_app.core.wait_queue import LINGER_SECONDS, Background, BusyTenant, Slot, too_many_waiting
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -154,7 +155,7 @@ class FairScheduler:
         async with tenant.long_steps:
             end = self._clock() + MAX_YIELD_SECONDS
             # No event tells of a change: usage grows with each step of a request.
-            while self._others_wait_for(tenant) and self._clock() < end:  # noqa: ASYNC110
+            while (now := self._clock()) < end and self._others_wait_for(tenant, now):  # noqa: ASYNC110
                 await asyncio.sleep(TIMER_SECONDS)
             async with self._long_steps:
                 await asyncio.sleep(0)
@@ -175,9 +176,9 @@ class FairScheduler:
             return None
         if tenant.background is not None and not self._may_start():
             return None
-        slot = Slot(self, tenant, now)
-        running[slot] = None
-        return slot
+        if tenant.background is None:
+            self._time = max(self._time, tenant.used)
+        return self._start(tenant, now)
 
     async def run(
         self, tenant_id: Hashable, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
@@ -256,15 +257,16 @@ class FairScheduler:
     def _free(self, slot: Slot) -> None:
         tenant = slot.tenant
         tenant.running.pop(slot, None)
+        tenant.seen = self._clock()
         if self._retrying is not None and tenant.background is None:
-            # Those that waited for its request need not wait longer.
+            # Those that waited for it may have used less by now.
             self._admit_next_soon()
         if not tenant.waiting.count:
             return
         if len(self._tenants) > 1 or tenant.background is not None:
             self._admit_next_soon()
         else:
-            self._admit_all(tenant)
+            self._admit_up_to(tenant.slots, tenant)
 
     # --- Who is next ----------------------------------------------------------------------------------------------
 
@@ -277,7 +279,7 @@ class FairScheduler:
             return True
         # Unused time beyond the credit expires: the tenant has no waiting requests.
         tenant.used = max(tenant.used, self._time - CREDIT_SECONDS)
-        return tenant.used > self._time
+        return self._others_wait_for(tenant, now)
 
     def _may_start(self) -> bool:
         """Return whether another background request may start in this loop iteration, and count it if so."""
@@ -295,7 +297,7 @@ class FairScheduler:
             self._admission = asyncio.get_running_loop().call_soon(self._admit_next)
 
     def _admit_next(self) -> None:
-        """Admit one waiting request, and continue in the next loop iteration if there are more."""
+        """Admit what is next: one request, or those of a tenant with a few. Continue in the next loop iteration."""
         self._admission = None
         in_order = True
         for tenant in sorted((one for one in self._tenants.values() if one.waiting.count), key=self._order):
@@ -317,29 +319,28 @@ class FairScheduler:
             if pause > 0:
                 self._retry_in(pause)
                 return
-            if self._others_wait_for(tenant):
+            if self._others_wait_for(tenant, self._clock()):
                 self._give_way()
                 # By the clock of the timer.
                 if tenant.background is None and (rest := tenant.deferral(asyncio.get_running_loop().time())) > 0:
-                    self._retry_in(rest)
+                    self._retry_in(min(rest, LINGER_SECONDS))
                     return
         if in_order and tenant.background is None:
             self._time = max(self._time, tenant.used)
-        self._admit_one(tenant)
-        if not self._busy:
-            for _ in range(MAX_STARTS - 1):
-                if tenant.waiting.count and len(tenant.running) < tenant.slots:
-                    self._admit_one(tenant)
+        if tenant.background is None and not tenant.has_long_queue:
+            # What starts together is recorded together.
+            self._admit_up_to(tenant.slots, tenant)
+        else:
+            self._admit_up_to(1 if self._busy else MAX_STARTS, tenant)
         self._admit_next_soon()
 
-    def _others_wait_for(self, tenant: BusyTenant) -> bool:
-        """Return whether a tenant that has used less has a recent request running, possibly in another thread."""
-        now = self._clock()
+    def _others_wait_for(self, tenant: BusyTenant, now: float) -> bool:
+        """Return whether a tenant that has used less is active, possibly in another thread."""
         return any(
             one is not tenant
             and one.background is None
             and (tenant.background is not None or one.used < tenant.used)
-            and one.runs_a_recent_request(now)
+            and one.is_active(now)
             for one in self._tenants.values()
         )
 
@@ -379,14 +380,19 @@ class FairScheduler:
             waiter = tenant.waiting.pop()
             if waiter.done():
                 continue
-            slot = Slot(self, tenant, self._clock())
-            tenant.running[slot] = None
-            waiter.set_result(slot)
+            waiter.set_result(self._start(tenant, self._clock()))
             return
 
-    def _admit_all(self, tenant: BusyTenant) -> None:
-        while tenant.waiting.count and len(tenant.running) < tenant.slots:
-            self._admit_one(tenant)
+    def _start(self, tenant: BusyTenant, now: float) -> Slot:
+        tenant.spent = 0.0
+        slot = Slot(self, tenant, now)
+        tenant.running[slot] = None
+        return slot
+
+    def _admit_up_to(self, count: int, tenant: BusyTenant) -> None:
+        for _ in range(count):
+            if tenant.waiting.count and len(tenant.running) < tenant.slots:
+                self._admit_one(tenant)
 
     # --- Who is busy ----------------------------------------------------------------------------------------------
 
@@ -430,7 +436,7 @@ class FairScheduler:
             self._overhead.pause()
         if len(self._tenants) == 1 and self._busy:
             for tenant in self._tenants.values():
-                self._admit_all(tenant)
+                self._admit_up_to(tenant.slots, tenant)
         if waiting:
             self._admit_next_soon()
             self._rebalance_soon()

@@ -16,13 +16,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# How many times the time of a tenant counts that has more requests waiting than may run.
-QUEUE_WEIGHT: Final = 4
-# How long a tenant's next request waits for running requests of tenants that have used less: each of their steps would
-# wait for it, and the recorder's thread for the interpreter.
-MAX_DEFERRAL_SECONDS: Final = 0.002
-# How long a running request counts for that. Most have ended by then; one that waits for its client must delay nobody.
+# How many times the time of a tenant with a long queue counts. Beside an active tenant that has used less, its next
+# request also waits so many times as long as the last one took: each step of the other's requests would wait for it,
+# and the recorder's thread for the interpreter.
+QUEUE_WEIGHT: Final = 8
+# The maximum of that wait, and the wait of a tenant with a shorter queue.
+MAX_DEFERRAL_SECONDS: Final = 0.02
+SHORT_DEFERRAL_SECONDS: Final = 0.002
+# How long a running request makes its tenant active. Most have ended by then; one that waits for its client must delay
+# nobody.
 RECENT_SECONDS: Final = 0.02
+# How long a tenant is active after the end of a request: a client needs a moment for its next one.
+LINGER_SECONDS: Final = 0.002
 
 
 class WaitQueue(Generic[T]):
@@ -73,7 +78,10 @@ class Background(NamedTuple):
 
 
 class BusyTenant:
-    """The state of a busy tenant or a background group. `used` is its time in seconds."""
+    """The state of a busy tenant or a background group.
+
+    `used` is its time in seconds, weighted, and `spent` its time since its last request started.
+    """
 
     __slots__ = (
         "background",
@@ -84,6 +92,7 @@ class BusyTenant:
         "seen",
         "skips",
         "slots",
+        "spent",
         "starts_at",
         "used",
         "waiting",
@@ -97,11 +106,13 @@ class BusyTenant:
         # In the order of their start.
         self.running: dict[Any, None] = {}
         self.waiting: WaitQueue[Any] = WaitQueue()
+        # When its last request came or ended.
         self.seen = 0.0
         self.used = used
+        self.spent = 0.0
         # How many times it was next without a free slot.
         self.skips = 0
-        # Until when its next request waits for running requests of others; None if it was not deferred yet.
+        # Until when its next request waits for active tenants; None if it was not deferred yet.
         self.deferred_until: float | None = None
         # When a background group may start its next request.
         self.starts_at = 0.0
@@ -109,19 +120,26 @@ class BusyTenant:
 
     def charge(self, seconds: float) -> None:
         """Add to the time that was used, weighted by the queue. A background group pauses in proportion."""
-        self.used += seconds * QUEUE_WEIGHT if self.waiting.count > self.slots else seconds
+        self.used += seconds * QUEUE_WEIGHT if self.has_long_queue else seconds
+        self.spent += seconds
         if self.background is not None:
             self.starts_at += seconds / self.background.part
 
+    @property
+    def has_long_queue(self) -> bool:
+        """Whether more of a tenant's requests wait than may run."""
+        return self.background is None and self.waiting.count > self.slots
+
     def deferral(self, now: float) -> float:
-        """Return how many seconds its next request still waits for running requests of others."""
+        """Return how many seconds its next request still waits for active tenants."""
         if self.deferred_until is None:
-            self.deferred_until = now + MAX_DEFERRAL_SECONDS
+            long = min(self.spent * QUEUE_WEIGHT, MAX_DEFERRAL_SECONDS)
+            self.deferred_until = now + (long if self.has_long_queue else SHORT_DEFERRAL_SECONDS)
         return self.deferred_until - now
 
-    def runs_a_recent_request(self, now: float) -> bool:
-        """Return whether a request runs that began less than RECENT_SECONDS ago."""
-        return now - self.newest_since() < RECENT_SECONDS
+    def is_active(self, now: float) -> bool:
+        """Return whether requests wait, or one came or ended a moment ago, or runs and began only recently."""
+        return self.waiting.count > 0 or now - self.seen < LINGER_SECONDS or now - self.newest_since() < RECENT_SECONDS
 
     def newest_since(self) -> float:
         """Return when the newest running request began; minus infinity if none runs."""
