@@ -26,6 +26,7 @@ from tests.audit.chained import forget
 from tests.processes.hub import copy_database
 from tools_app.access import keys
 from tools_app.access.limits import limits
+from tools_app.audit.changes import changes
 from tools_app.audit.checkpoints import signer, witness
 from tools_app.audit.recorder import denials, recorder
 from tools_app.audit.recorder.chain import heads
@@ -330,3 +331,21 @@ def eventually() -> Callable[..., object]:
         return result
 
     return wait
+
+
+@pytest.fixture
+def while_waiting(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Has a function run, once, while the next change waits for the lock of the change log."""
+
+    def arrange(happen: Callable[[], object]) -> None:
+        lock, pending = changes.lock_change_log, [happen]
+
+        def wait() -> None:
+            if pending and changes.actor() is not None:
+                with changes.recording_as(lambda: None):
+                    pending.pop()()
+            lock()
+
+        monkeypatch.setattr(changes, "lock_change_log", wait)
+
+    return arrange

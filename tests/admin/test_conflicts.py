@@ -5,8 +5,12 @@ import re
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
 from django.forms import ModelMultipleChoiceField
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 
 from tests.admin.conftest import HTTP_TOOL
 from tools_app.admin.base.conflicts import OPENED, TAKE
@@ -225,3 +229,36 @@ def test_the_access_of_a_connection_is_changed_by_one_tab_at_a_time(as_: Any, pa
     assert second.post(address, chosen | {f"{TAKE}calls_per_minute": "theirs"}).status_code == 302
     row.key.refresh_from_db()
     assert (row.key.calls_per_minute, row.key.calls_per_day) == (7, 100)
+
+
+def test_an_account_that_was_deactivated_meanwhile_stays_so(as_: Any, page: Any, people: Any) -> None:
+    client, address = as_("superuser"), page("user", "change", people["operator"])
+    mine = opened(client, address) | {"email": "new@example.com"}
+    assert client.post(address, {key: value for key, value in opened(client, address).items() if key != "is_active"})
+    response = client.post(address, mine)
+    assert list(conflicts(response)) == ["is_active"]
+    people["operator"].refresh_from_db()
+    assert (people["operator"].is_active, people["operator"].email) == (False, "operator@example.com")
+
+
+def test_saving_an_account_writes_only_what_was_changed(as_: Any, page: Any, people: Any) -> None:
+    client, address = as_("superuser"), page("user", "change", people["operator"])
+    form = opened(client, address) | {"email": "new@example.com"}
+    with CaptureQueriesContext(connection) as queries:
+        assert client.post(address, form).status_code == 302
+    (update,) = [query["sql"] for query in queries if query["sql"].startswith('UPDATE "auth_user"')]
+    assert re.findall(r'"(\w+)" = ', update.partition("WHERE")[0]) == ["email"]
+
+
+@pytest.mark.parametrize("view", ["change", "password_change"])
+def test_an_account_is_read_under_the_lock(as_: Any, page: Any, people: Any, while_waiting: Any, view: str) -> None:
+    """A deactivation that the page waited for is not undone."""
+    account = User.objects.filter(pk=people["operator"].pk)
+    client, address = as_("superuser"), reverse(f"admin:auth_user_{view}", args=[people["operator"].pk])
+    if view == "change":
+        form = opened(client, address) | {"email": "new@example.com"}
+    else:
+        form = {"password1": "correct horse battery", "password2": "correct horse battery"}
+    while_waiting(lambda: account.update(is_active=False))
+    client.post(address, form)
+    assert not account.get().is_active

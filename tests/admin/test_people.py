@@ -1,5 +1,7 @@
 """Users and members in the admin: who can log in, and who can add members."""
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -187,3 +189,12 @@ def test_the_log_outlives_its_tenant(as_: Any, page: Any, acme: Any) -> None:
     assert client.get(page("call", "changelist")).status_code == 200
     assert client.get(page("runningcall", "change", acme.runningcall)).status_code == 200
     assert client.get(page("runningcall", "changelist")).status_code == 200
+
+
+def test_requests_are_not_kept_in_memory(as_: Any, page: Any) -> None:
+    client = as_("admin")
+    first = weakref.ref(client.get(page("membership", "changelist")).wsgi_request)
+    # Unfold's pages refer to their last request.
+    client.get(page("membership", "changelist"))
+    gc.collect()
+    assert first() is None

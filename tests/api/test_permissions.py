@@ -8,7 +8,8 @@ from django.contrib.auth.models import User
 from tests.admin.conftest import World
 from tests.api.conftest import Api
 from tools_app.access import tokens
-from tools_app.models import Membership, Secret, Tenant
+from tools_app.access.permissions import PERMISSIONS_LOST
+from tools_app.models import ApiKey, Change, Membership, Role, Secret, Tenant
 
 SOME_TIME = "2020-01-01T00:00:00Z"
 CHANGES = [
@@ -183,3 +184,42 @@ def test_a_token_has_the_name_and_the_end_that_were_asked_for(as_: Any) -> None:
     shown = api.get(f"tokens/{created['id']}/")
     assert shown == {name: value for name, value in created.items() if name != "token"}
     assert api.get("tokens/")["results"][0] == shown
+
+
+# How each person may lose permissions: the model, and what becomes of their row; None if it is deleted.
+LOSSES = {
+    "demoted": ("admin", Membership, {"role": Role.OPERATOR}),
+    "removed": ("admin", Membership, None),
+    "deactivated": ("admin", User, {"is_active": False}),
+    "superuser demoted": ("superuser", User, {"is_superuser": False}),
+    "superuser deactivated": ("superuser", User, {"is_active": False}),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("login", ["session", "token"])
+def test_permissions_that_are_lost_while_a_change_waits_do_not_count(
+    as_: Any, acme: World, people: dict[str, User], while_waiting: Any, loss: str, login: str
+) -> None:
+    role, model, values = LOSSES[loss]
+    rows = model.objects.filter(**{"pk" if model is User else "user_id": people[role].pk})
+    while_waiting(rows.delete if values is None else lambda: rows.update(**values))
+    before = ApiKey.objects.count()
+    body = as_(role, login).post("keys/", {"tenant": "acme", "name": "late"}, status=403)
+    assert body["detail"] == PERMISSIONS_LOST
+    assert ApiKey.objects.count() == before
+
+
+def test_an_admin_who_waits_for_their_own_demotion_cannot_undo_it(
+    as_: Any, people: dict[str, User], while_waiting: Any
+) -> None:
+    rows = Membership.objects.filter(user=people["admin"])
+    while_waiting(lambda: rows.update(role=Role.OPERATOR))
+    as_("admin").patch(f"members/{rows.get().pk}/", {"role": "admin"}, status=403)
+    assert not Change.objects.filter(person_id=people["admin"].pk).exists()
+
+
+def test_an_admin_may_demote_themselves(as_: Any, acme: World, people: dict[str, User]) -> None:
+    mine = Membership.objects.get(user=people["admin"])
+    Membership.objects.create(user=people["outsider"], tenant=acme.tenant, role=Role.ADMIN)
+    assert as_("admin").patch(f"members/{mine.pk}/", {"role": "operator"})["role"] == "operator"

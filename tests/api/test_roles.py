@@ -356,6 +356,33 @@ def test_each_role_is_answered_as_it_should_be(
                 assert_is_problem(response)
 
 
+# Requests of admins that change nothing that is in the change log, and so do not wait for its lock.
+UNRECORDED = {
+    ("api-alert-destinations-test", "post"),
+    ("api-upstreams-check", "post"),
+    ("api-issuers-try", "post"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("aggregate", cases())
+def test_an_admin_who_is_demoted_while_a_change_waits_is_refused(
+    people: dict[str, User], rows: dict[str, Any], as_: Any, undone: Any, while_waiting: Any, aggregate: str
+) -> None:
+    def demote() -> None:
+        Membership.objects.filter(user=people["admin"]).update(role=Role.OPERATOR)
+
+    api, answered = as_("admin"), {}
+    for name, method, statuses in cases()[aggregate]:
+        if method == "get" or statuses.admin >= 400:
+            continue
+        with undone():
+            while_waiting(demote)
+            answered[name, method] = api.request(method.upper(), address(name, rows), body(name, method)).status_code
+            assert not Change.objects.filter(person_id=people["admin"].pk).exists(), name
+    assert {case for case, status in answered.items() if status != FORBIDDEN} == UNRECORDED & set(answered)
+
+
 @pytest.mark.parametrize("role", ["stranger", "auditor", "operator"])
 def test_who_does_not_run_a_tenant_changes_nothing_of_it(as_: Any, rows: dict[str, Any], role: str) -> None:
     api: Api = as_(role, "token")

@@ -49,7 +49,7 @@ class InvitationError(ValueError):
 def create(tenant: Tenant, email: str, role: str, by: User) -> tuple[Invitation, str]:
     """Create an invitation. Return it and the token of its link, which cannot be retrieved later.
 
-    Raises NotInvited for somebody who is already a member or invited.
+    Raises InvitationError for somebody who is already a member or invited.
     """
     email = email.strip()
     check(tenant, email)
@@ -61,7 +61,7 @@ def create(tenant: Tenant, email: str, role: str, by: User) -> tuple[Invitation,
 
 
 def check(tenant: Tenant, email: str) -> None:
-    """Raise NotInvited for somebody who is already a member or invited."""
+    """Raise InvitationError for somebody who is already a member or invited."""
     if Membership.objects.filter(tenant=tenant, user__email__iexact=email).exists():
         raise InvitationError("Somebody with this e-mail is a member already: change the role on the member's page.")
     if _open_invitations(tenant).filter(email__iexact=email, expires_at__gt=timezone.now()).exists():
@@ -133,7 +133,7 @@ def accept(row: Invitation, person: User, *, confirmed: bool = False) -> bool:
     """Make `person` a member with the role of the invitation; an existing member keeps their role.
 
     Call it in a transaction. Return False if the invitation was accepted meanwhile or is no longer open. Raises
-    NotInvited for an account with another e-mail, unless its owner `confirmed` that the invitation is meant for them.
+    InvitationError for an account with another e-mail, unless its owner `confirmed` that the invitation is for them.
     """
     if belongs_elsewhere(row, person):
         raise InvitationError(

@@ -23,7 +23,7 @@ class UnknownPerson(ValueError):
 
 
 def person_named(text: str) -> User:
-    """Return the active account with exactly this username, unless an issuer made it. Raises NobodyNamed.
+    """Return the active account with exactly this username, unless an issuer made it. Raises UnknownPerson.
 
     For superusers only: others must not learn who has an account. An e-mail is not accepted: it is not verified.
     """

@@ -5,8 +5,10 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+from django.core.exceptions import PermissionDenied
 from django.db import models
+from django.http import HttpRequest
 
 from tools_app.models import Membership, Role, Tenant
 
@@ -21,6 +23,9 @@ Row = TypeVar("Row", bound=models.Model)
 AUDITING = frozenset({Role.ADMIN, Role.AUDITOR})
 RUNNING = frozenset({Role.ADMIN})
 MAX_NAMED = 3
+# The attribute of a request that holds the permissions of its user.
+KEPT_AS = "_tenant_permissions"
+PERMISSIONS_LOST = "Your permissions have changed in the meantime. Nothing was saved."
 
 
 class TenantRole(NamedTuple):
@@ -157,6 +162,16 @@ class TenantPermissions:
         """Whether rows of this tenant may be changed."""
         return self.everything or tenant_id in self.run
 
+    def confirm(self) -> None:
+        """Raise PermissionDenied if the person has lost any of these permissions since they were read."""
+        person = User.objects.filter(pk=self.person.pk, is_active=True).first()  # type: ignore[misc] # it is a user
+        now = TenantPermissions(person or AnonymousUser())
+        if now.everything:
+            return
+        is_kept = self.seen <= now.seen and self.audited <= now.audited and self.run <= now.run
+        if person is None or self.everything or not is_kept:
+            raise PermissionDenied(PERMISSIONS_LOST)
+
     @property
     def is_admin_anywhere(self) -> bool:
         """Whether this person may change any tenant."""
@@ -166,3 +181,13 @@ class TenantPermissions:
     def sees_several_tenants(self) -> bool:
         """Whether pages must show which tenant a row belongs to."""
         return self.everything or len(self.seen) > 1
+
+
+def tenant_permissions_of(request: HttpRequest) -> TenantPermissions:
+    """Return the permissions of the user who is logged in on `request`, read once per request."""
+    # On the request itself: a map with weak keys would keep each request for ever, since its user refers to it.
+    permitted: TenantPermissions | None = vars(request).get(KEPT_AS)
+    # Logging in changes the user during a request.
+    if permitted is None or permitted.person != request.user:
+        permitted = vars(request)[KEPT_AS] = TenantPermissions(request.user)
+    return permitted

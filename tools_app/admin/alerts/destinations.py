@@ -189,6 +189,8 @@ class DestinationAdmin(ScopedAdmin):
             context = {**self.admin_site.each_context(request), **page}
             return TemplateResponse(request, "admin/tools_app/alert/rotate.html", context)
         with change_log_transaction():
+            # Read again: the secret that another request has just made must go on signing.
+            row = self.get_object(request, object_id)
             secret = destinations.rotate_secret(row)
         return self._to_issued(request, row, secret)
 

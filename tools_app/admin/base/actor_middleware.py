@@ -3,6 +3,7 @@
 from django.contrib.auth.models import User
 from django.http import HttpRequest
 
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.access.principal import client_ip_of
 from tools_app.admin.base.middleware import in_context
 from tools_app.audit.changes.changes import Actor, recording_as
@@ -21,7 +22,7 @@ def actor_of(request: HttpRequest) -> Actor | None:
         return None
     path = request.path_info
     via = Via.API if path.startswith(API) else Via.SIGN_IN if path.startswith(SIGN_IN) else Via.ADMIN
-    return Actor(person, via, client_ip_of(request))
+    return Actor(person, via, client_ip_of(request), confirm=tenant_permissions_of(request).confirm)
 
 
 # The user is looked up only when a change is recorded.

@@ -7,6 +7,7 @@ other one and when, and a choice for each field. A value that cannot be shown, s
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -15,9 +16,12 @@ from typing import Any, Final
 import orjson
 from django import forms
 from django.db.models import Model
+from django.http import HttpRequest
 
 from tools_app.admin.base import json_source
+from tools_app.admin.base.history import HistoryAdmin
 from tools_app.admin.base.times import full_text
+from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.audit.changes.signals import SECRET_FIELDS
 from tools_app.core.relations import first_within
 from tools_app.models import Change
@@ -54,8 +58,13 @@ class ConflictForm(forms.ModelForm):  # type: ignore[type-arg]
         super().__init__(*args, **options)
         self._write_only: Mapping[str, str] = getattr(self, "WRITE_ONLY", {})
         self.conflicts: list[Conflict] = []
-        # Read now: validation writes the typed values into the instance.
-        self._stored = {name: self._digest_of(name, self._stored_value(name)) for name in self.fields}
+        # Read now: validation writes the typed values into the instance. A disabled field, such as the one that
+        # describes a password, overwrites nothing.
+        self._stored = {
+            name: self._digest_of(name, self._stored_value(name))
+            for name, field in self.fields.items()
+            if not field.disabled
+        }
 
     @property
     def opened(self) -> str:
@@ -77,7 +86,7 @@ class ConflictForm(forms.ModelForm):  # type: ignore[type-arg]
         # A choice holds for the value that was shown beside it.
         chosen = {
             name: str(self.data[TAKE + name])
-            for name in self.fields
+            for name in self._stored
             if TAKE + name in self.data and seen.get(name) == self._stored[name]
         }
         taken = [name for name, choice in chosen.items() if choice == THEIRS and name not in self._write_only]
@@ -212,3 +221,24 @@ def _text(field: forms.Field, value: Any) -> str:
             choices = dict(getattr(field, "choices", ()) or ())
             text = str(choices.get(value, value))
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} … ({len(text)} characters)"
+
+
+class ConflictAdmin(HistoryAdmin):
+    """Rows whose forms notice what somebody else saved meanwhile."""
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
+        """Return the form of a new row, or one that notices what somebody else saved meanwhile."""
+        form = super().get_form(request, obj, change=change, **options)
+        return type(form.__name__, (ConflictForm, form), {}) if change and obj is not None else form
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> Any:
+        """Show a form, or save it. While an existing row is read, compared and saved, it is locked."""
+        saves = request.method == "POST" and object_id is not None
+        with change_log_transaction() if saves else nullcontext():
+            return super().changeform_view(request, object_id, form_url, extra_context)

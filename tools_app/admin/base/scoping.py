@@ -15,7 +15,7 @@ from django.contrib.admin.filters import SimpleListFilter
 from django.contrib.auth.models import User
 from django.db.models import ForeignKey, Model, QuerySet
 from django.forms import ModelChoiceField, ModelForm
-from django.http import Http404, HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -25,9 +25,8 @@ from unfold.views import ChangeList
 
 from tools_app.access import permissions
 from tools_app.admin.base import json_source
-from tools_app.admin.base.conflicts import ConflictForm
+from tools_app.admin.base.conflicts import ConflictAdmin
 from tools_app.admin.base.deletion import without_link_tables
-from tools_app.admin.base.history import HistoryAdmin
 from tools_app.admin.base.permissions import TenantPermissions, tenant_permissions_of
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.core.relations import large_columns
@@ -66,7 +65,7 @@ class LightChangeList(ChangeList):
         return rows.defer(*large.difference(map(str, self.list_display)))
 
 
-class ScopedAdmin(HistoryAdmin):
+class ScopedAdmin(ConflictAdmin):
     """Objects that belong to a tenant."""
 
     tenant_field = "tenant"
@@ -170,22 +169,18 @@ class ScopedAdmin(HistoryAdmin):
         columns = super().get_list_display(request)
         return [name for name in columns if name != "tenant" or tenant_permissions_of(request).sees_several_tenants]
 
-    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
-        """Return the form of a new row, or one that notices what somebody else saved meanwhile."""
-        form = super().get_form(request, obj, change, **options)
-        return type(form.__name__, (ConflictForm, form), {}) if change and obj is not None else form
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show what would be deleted, or delete it. What permits it is checked while it is locked."""
+        with change_log_transaction() if request.method == "POST" else nullcontext():
+            page: HttpResponse = super().delete_view(request, object_id, extra_context)
+            return page
 
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> Any:
-        """Show a form, or save it. While an existing row is read, compared and saved, it is locked."""
-        saves = request.method == "POST" and object_id is not None
-        with change_log_transaction() if saves else nullcontext():
-            return super().changeform_view(request, object_id, form_url, extra_context)
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Delete the selected rows, all of them or none."""
+        with change_log_transaction():
+            super().delete_queryset(request, queryset)
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Allow only the lookups of the filters: any other could be used to guess the value of a hidden column."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError
 from django.db.models import Count, QuerySet, RestrictedError
 from django.forms.widgets import Script
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
@@ -157,11 +157,6 @@ class ToolsetAdmin(ScopedAdmin):
         except (RestrictedError, IntegrityError):
             return self._still_used(request)
         return page
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Toolset]) -> None:
-        """Delete all of them or none."""
-        with transaction.atomic():
-            super().delete_queryset(request, queryset)
 
     def _still_used(self, request: HttpRequest) -> HttpResponse:
         self.message_user(request, toolsets.STILL_USED, messages.ERROR)

@@ -3,6 +3,7 @@
 Groups and Django's permissions have no effect on the hub (see `access.permissions`), so they have no pages.
 """
 
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 from allauth.mfa.models import Authenticator
@@ -30,12 +31,13 @@ from tools_app.admin.base.columns import (
     yes_no_column,
     yes_no_filter,
 )
+from tools_app.admin.base.conflicts import ConflictAdmin
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.deletion import without_link_tables
-from tools_app.admin.base.history import HistoryAdmin
 from tools_app.admin.base.permissions import TenantPermissions, tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, narrow
 from tools_app.admin.base.site import site
+from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.models import Identity, Membership, Role
 
 NAME_CHARACTERS = "letters, digits, @, ., +, - and _"
@@ -144,9 +146,11 @@ class MembershipAdmin(ScopedAdmin):
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Membership]) -> None:
         """Remove members one by one: removing all of them could leave no admin."""
-        for member in queryset:
-            if self.has_delete_permission(request, member):
-                member.delete()
+        with change_log_transaction():
+            # Read again: the page that lists what is deleted has read them without the lock.
+            for member in queryset.all():
+                if self.has_delete_permission(request, member):
+                    member.delete()
 
     @column("person")
     def account(self, member: Membership) -> str:
@@ -209,13 +213,14 @@ DATES = (full_moment("last_login", "last login"), full_moment("date_joined", "cr
 
 
 @admin.register(User, site=site)
-class UserAdmin(HistoryAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg, misc]
+class UserAdmin(ConflictAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg, misc]
     """User accounts, for superusers only."""
 
     form = AccountForm
     add_form = NewAccountForm
     # Django's only says that there are more fields on the page of the account.
     add_form_template = None
+    change_form_template = "admin/tools_app/change_form.html"
     change_password_form = AdminPasswordChangeForm
     list_display = (
         cut_column("username", "username"),
@@ -233,6 +238,13 @@ class UserAdmin(HistoryAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[type
     )
     readonly_fields = DATES
     actions_detail = ("remove_factors",)
+
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        """Save only the changed fields, so that a login or a deactivation meanwhile is not undone."""
+        if not change:
+            obj.save()
+        elif form.changed_data:
+            obj.save(update_fields=form.changed_data)
 
     def get_deleted_objects(
         self, objs: Any, request: HttpRequest
@@ -284,8 +296,8 @@ class UserAdmin(HistoryAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[type
         return self._permissions_of(request).everything
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
-        """Set a user's password and record the change, atomically."""
-        with transaction.atomic():
+        """Set a user's password. The whole account is saved, so it is locked from when it is read."""
+        with change_log_transaction() if request.method == "POST" else nullcontext():
             return super().user_change_password(request, id, form_url)
 
     def _permissions_of(self, request: HttpRequest) -> TenantPermissions:

@@ -2,12 +2,15 @@
 
 A change and its record are one transaction. Records are written one at a time: the transaction that writes one holds a
 lock until it ends. Code that runs on behalf of no person, such as calls, records nothing.
+
+A request checks permissions before it waits for the lock. The actor's `confirm` checks them again under the lock, so
+that what the request waited for, such as its person's own demotion, counts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from getpass import getuser
 from hashlib import sha256
@@ -48,17 +51,23 @@ HASHED_FIELDS: Final = (
 
 @dataclass(frozen=True)
 class Actor:
-    """Who makes a change, and how. A command-line user is not a person of the hub, but has a `name`."""
+    """Who makes a change, and how. A command-line user is not a person of the hub, but has a `name`.
+
+    `confirm` raises an exception, and so rolls the change back, if the actor may not make it any more.
+    """
 
     person: User | None
     via: Via
     remote_address: str = ""
     name: str = ""
+    confirm: Callable[[], None] | None = field(default=None, compare=False)
 
 
 ActorSource = Actor | Callable[[], Actor | None]
 
 _current_actor: ContextVar[ActorSource | None] = ContextVar("acting", default=None)
+# Whether the actor is confirmed for the rest of a `change_log_transaction`, which may take away its own permissions.
+_is_confirmed: ContextVar[bool] = ContextVar("confirmed", default=False)
 
 
 @contextmanager
@@ -96,15 +105,20 @@ def change_log_transaction() -> Iterator[None]:
     """
     with transaction.atomic():
         lock_change_log()
-        yield
+        token = _is_confirmed.set(actor() is not None)
+        try:
+            yield
+        finally:
+            _is_confirmed.reset(token)
 
 
 def lock_change_log() -> None:
-    """Lock the change log until the transaction ends, if there is an actor.
+    """Lock the change log until the transaction ends, if there is an actor, and confirm the actor.
 
     Raises TransactionManagementError outside a transaction: a change that cannot be recorded could not be rolled back.
     """
-    if actor() is None:
+    by = actor()
+    if by is None:
         return
     if not connection.in_atomic_block:
         raise transaction.TransactionManagementError(
@@ -114,6 +128,8 @@ def lock_change_log() -> None:
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK_ID])
+    if by.confirm is not None and not _is_confirmed.get():
+        by.confirm()
 
 
 def record(

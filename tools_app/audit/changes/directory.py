@@ -35,8 +35,8 @@ def withdraw_token(issuer: Issuer) -> bool:
 
 
 def connect() -> None:
-    """Record who is added to a group and removed from it. A sign-in that gives an account waits for other changes."""
-    directory.joining.connect(_wait, dispatch_uid="people who join a directory")
+    """Record who is added to a group and removed from it. A sign-in that gives a role waits for other changes."""
+    directory.joining.connect(_wait, dispatch_uid="people who get a role or an account")
     m2m_changed.connect(
         _members_changed, sender=DirectoryGroup.members.through, dispatch_uid="members of directory groups"
     )

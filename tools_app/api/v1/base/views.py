@@ -5,7 +5,6 @@ values that the database can store.
 """
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 from django.conf import settings
@@ -20,7 +19,7 @@ from rest_framework.request import Request
 from rest_framework.throttling import SimpleRateThrottle
 
 from tools_app.access import tokens
-from tools_app.access.permissions import TenantPermissions
+from tools_app.access.permissions import TenantPermissions, tenant_permissions_of
 from tools_app.api.v1.base.problems import TooLarge, problem_answer
 from tools_app.core.sanitize import sanitized_json
 from tools_app.models import PersonalToken
@@ -139,10 +138,10 @@ class BaseApiView:
     content_negotiation_class: Any = AlwaysJson
     metadata_class = None
 
-    @cached_property
+    @property
     def tenant_permissions(self) -> TenantPermissions:
-        """The permissions of the person who sends the request."""
-        return TenantPermissions(self.request.user)
+        """The permissions of the person who sends the request: those that are confirmed when it changes something."""
+        return tenant_permissions_of(self.request._request)  # noqa: SLF001 - it lives as long as the request
 
     def get_exception_handler(self) -> Any:
         """Return the handler that renders errors as problem details."""
