@@ -9,7 +9,8 @@ from django.contrib.auth.models import User
 
 from tests.oauth.conftest import PASSWORD
 from tests.oauth.person import Application, Person, parse_form, redirect_parameters
-from tools_app.access.oauth import clients, connections, hosts, policy
+from tools_app.access.oauth import clients, connections, hosts, policy, tokens
+from tools_app.audit.changes import changes
 from tools_app.models import (
     ClientDecision,
     ClientPolicy,
@@ -265,6 +266,36 @@ def test_a_website_that_asks_for_the_same_again_gets_it_without_a_question(ann: 
     assert ann.open(site.url(scope="mcp:read")).status_code == 302
     assert ann.open(site.url(scope="mcp:call")).status_code == 200
     assert Connection.objects.get().key.tool_patterns == ["echo"]
+
+
+def test_a_person_who_allows_less_meanwhile_gives_no_code_for_more(
+    ann: Person, site: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.get_tokens(ann, ["echo"])
+    needs_no_consent = connections.needs_no_consent
+
+    def allow_less(connection: Connection, *args: str) -> bool:
+        found = needs_no_consent(connection, *args)
+        Connection.objects.update(scope="mcp:read")
+        return found
+
+    monkeypatch.setattr(connections, "needs_no_consent", allow_less)
+    parameters = redirect_parameters(ann.open(site.url()).headers["location"])
+    assert parameters["error"] == "access_denied"
+    assert "code" not in parameters
+
+
+def test_what_a_person_allows_again_locks_the_change_log_first(
+    ann: Person, application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An admin who ends the connection at this moment locks both, too: in another order, each waits for the other."""
+    application.get_tokens(ann, ["echo"])
+    order: list[str] = []
+    lock_log, lock = changes.lock_change_log, tokens.lock
+    monkeypatch.setattr(changes, "lock_change_log", lambda: (order.append("change log"), lock_log()))
+    monkeypatch.setattr(tokens, "lock", lambda row: (order.append("connection"), lock(row)))
+    ann.connect(application.url(), ["calculator"])
+    assert order[:2] == ["change log", "connection"]
 
 
 def test_a_program_on_a_computer_is_asked_for_each_time(ann: Person, application: Application) -> None:

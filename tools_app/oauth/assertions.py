@@ -22,7 +22,7 @@ from django.http import HttpRequest
 from tools_app.access.issuers import people, rules
 from tools_app.access.oauth import clients, connections, policy, scopes, tenant_scopes, tokens, workloads
 from tools_app.access.principal import client_ip_of
-from tools_app.audit.changes.changes import Actor, recording_as
+from tools_app.audit.changes.changes import Actor, change_log_transaction, recording_as
 from tools_app.issuers import tokens as issuer_tokens
 from tools_app.models import ClientDecision, ClientSource, Connection, Issuer, IssuerUse, OAuthClient, SignInStep, Via
 from tools_app.oauth import events
@@ -95,14 +95,14 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
         try:
             with recording_as(_actor(page, issuer)):
                 identity = people.identity_of_assertion(issuer, verified)
-                row = connections.allow_by_assertion(issuer.tenant, identity.person, client)
+                with change_log_transaction():
+                    row = connections.allow_by_assertion(issuer.tenant, identity.person, client)
             self._rule = people.rule_used(identity, {**identity.claims, **verified})
         except people.SignInRejected as problem:
             raise self._record_rejection(issuer, str(problem), client) from None
         if isinstance(verified.get("scope"), str):
             self._scope_limits.append(verified["scope"])
-        if row.redirect_uri or row.asserted_until is None:
-            # The person was asked: what they allowed is the most.
+        if connections.was_asked_for(row):
             self._scope_limits.append(row.scope)
         return row
 
@@ -131,7 +131,11 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
         """Return an access token. Raises InvalidGrantError if the rules of a workload changed meanwhile."""
         issuer = self._workload_issuer
         if issuer is None:
-            return tokens.issue_access(row, scope)
+            with transaction.atomic():
+                tokens.lock(row)
+                if connections.was_asked_for(row) and not scopes.covers(row.scope, scope):
+                    raise tokens.TokenRevoked
+                return tokens.issue_access(row, scope)
         try:
             with transaction.atomic():
                 workloads.lock(issuer)

@@ -154,9 +154,16 @@ def _decide(
 def _redirect_with_code(
     request: HttpRequest, connection: Connection, auth_request: AuthorizationRequest
 ) -> HttpResponse:
-    code = tokens.issue_code(
-        connection, redirect_uri=auth_request.redirect_uri, challenge=auth_request.challenge, scope=auth_request.scope
-    )
+    try:
+        code = tokens.issue_code(
+            connection,
+            redirect_uri=auth_request.redirect_uri,
+            challenge=auth_request.challenge,
+            scope=auth_request.scope,
+        )
+    except tokens.TokenRevoked:
+        error = {"error": "access_denied", "error_description": "The person has just allowed less. Ask again."}
+        return _redirect_to_client(request, auth_request, error)
     return _redirect_to_client(request, auth_request, {"code": code})
 
 

@@ -7,13 +7,13 @@ from typing import Final, NamedTuple
 
 from csp.decorators import csp_update
 from django.contrib.auth.models import User
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
 from tools_app.access import permissions
 from tools_app.access.oauth import clients, connections, policy, redirects, resources, tenant_scopes
 from tools_app.admin.base.site import site
+from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.core.sanitize import is_storable
 from tools_app.models import ClientDecision, Connection, Membership, OAuthClient, Role, SignInStep, Tenant
 from tools_app.oauth import choices, events
@@ -78,7 +78,7 @@ def allow(
     form = choices.ConsentForm(tenant, request.POST)
     if not form.is_valid():
         return page(request, person, tenant, auth_request, existing, form=form)
-    with transaction.atomic():
+    with change_log_transaction():
         connection = connections.allow(
             tenant,
             person,

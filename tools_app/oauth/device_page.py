@@ -19,6 +19,7 @@ from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.access.oauth import connections, devices, resources
 from tools_app.admin.base.response_headers import ORIGIN_ONLY
 from tools_app.admin.base.site import site
+from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.models import DeviceCode, SignInStep, Tenant
 from tools_app.models.ids import new_id
 from tools_app.oauth import consent, events
@@ -105,7 +106,7 @@ def _allow(
     request: HttpRequest, person: User, tenant: Tenant, auth_request: AuthorizationRequest, row: DeviceCode
 ) -> HttpResponse:
     existing = connections.find(tenant, person, auth_request.client)
-    with transaction.atomic():
+    with change_log_transaction():
         connection = consent.allow(request, person, tenant, auth_request, existing)
         if isinstance(connection, HttpResponse):
             return connection

@@ -221,7 +221,7 @@ class Revocation(BaseRevocation):
 
     def revoke_token(self, token: Any, request: DjangoOAuth2Request) -> None:
         family, connection = token
-        tokens.end_family(family)
+        tokens.end_family(family, connection)
         events.record(request.page, SignInStep.REVOKED, "By the client.", connection=connection)
 
 
@@ -301,13 +301,15 @@ def has_authenticated(request: DjangoOAuth2Request) -> bool:
 
 
 def issue_tokens(request: DjangoOAuth2Request, issue: Any) -> tokens.Pair:
-    """Return what `issue` issues. Raises InvalidGrantError for what was used before."""
+    """Return what `issue` issues. Raises InvalidGrantError for what was used before, or has just ended."""
     try:
         pair: tokens.Pair = issue()
     except tokens.Replayed as replayed:
         reason = "A code or refresh token was used a second time. Everything issued with it has ended."
         events.record(request.page, SignInStep.REPLAYED, reason, connection=replayed.connection)
         raise InvalidGrantError("This was used before. Sign in again.") from None
+    except tokens.TokenRevoked:
+        raise InvalidGrantError("The code or refresh token has just ended. Sign in again.") from None
     OAuthClient.objects.filter(pk=request.client.row.pk).update(last_used_at=timezone.now())
     return pair
 

@@ -1,7 +1,7 @@
 """Connections: what a person allows a client in a tenant. There is one for each of these three together."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from django.contrib.auth.models import User
@@ -50,60 +50,96 @@ def allow(
     redirect_uri: str,
     days: int,
 ) -> Connection:
-    """Store what a person allowed, in place of what the same client had before. `patterns`: empty for everything."""
-    now = timezone.now()
-    expires_at = now + timedelta(days=days)
-    rows = Connection.objects.filter(tenant=tenant, person=person, client=client).select_related("key")
-    connection = rows.first()
-    if connection is None:
-        try:
-            with transaction.atomic():
-                key, _ = keys.issue(
-                    tenant,
-                    f"{client.name} ({person.get_username()})"[:200],
-                    expires_at=expires_at,
-                    created_by=person,
-                    tool_patterns=patterns,
-                    # The key itself is thrown away: only tokens lead to this row.
-                    prefix=keys.CONNECTION_PREFIX,
-                )
-                return Connection.objects.create(
-                    tenant=tenant, person=person, client=client, key_id=key.pk, scope=scope, redirect_uri=redirect_uri
-                )
-        except IntegrityError:
-            # The person allowed it twice at once, and this is the second.
-            connection = rows.get()
+    """Store what a person allowed, in place of what the same client had before. `patterns`: empty for everything.
+
+    What is recorded of it locks the change log, which has to be locked before.
+    """
+    expires_at = timezone.now() + timedelta(days=days)
     with transaction.atomic():
-        key = connection.key
-        if key.revoked_at is not None or not scopes.covers(scope, connection.scope):
-            tokens.end_all(connection)
-        key.tool_patterns, key.expires_at, key.revoked_at = list(patterns), expires_at, None
-        key.save(update_fields=["tool_patterns", "expires_at", "revoked_at"])
-        connection.scope, connection.redirect_uri, connection.consented_at = scope, redirect_uri, now
-        connection.asserted_until = None
-        connection.save(update_fields=["scope", "redirect_uri", "consented_at", "asserted_until"])
-    return connection
+        row, is_new = _get_or_create(
+            tenant, person, client, patterns=patterns, scope=scope, redirect_uri=redirect_uri, expires_at=expires_at
+        )
+        if not is_new:
+            tokens.lock(row)
+            _replace(row, patterns=patterns, scope=scope, redirect_uri=redirect_uri, expires_at=expires_at)
+    return row
 
 
 def allow_by_assertion(tenant: Tenant, person: User, client: OAuthClient) -> Connection:
     """Return the connection of a person's client that the company allows, for as long as it goes on doing so.
 
-    One that the person allowed before stays as it is, with its end, and so does an end that an admin set.
+    One that the person allowed before stays as it is, with its end, and so does an end that an admin set. The change
+    log has to be locked before, as for `allow`.
     """
-    known = Connection.objects.filter(tenant=tenant, person=person, client=client).select_related("key").first()
-    if known is None:
-        scope = " ".join(scopes.SCOPES)
-        row = allow(tenant, person, client, patterns=(), scope=scope, redirect_uri="", days=ASSERTED_DAYS)
-        row.asserted_until = row.key.expires_at
-        Connection.objects.filter(pk=row.pk).update(asserted_until=row.asserted_until)
-        return row
+    until = timezone.now() + timedelta(days=ASSERTED_DAYS)
     with transaction.atomic():
-        # An admin may set the end at this moment. Not a change by anybody, so it is not recorded as one.
-        until = timezone.now() + timedelta(days=ASSERTED_DAYS)
-        rows = ApiKey.objects.filter(pk=known.key_id, expires_at=known.asserted_until)
-        if known.asserted_until is not None and rows.update(expires_at=until):
-            Connection.objects.filter(pk=known.pk, asserted_until=known.asserted_until).update(asserted_until=until)
-    return known
+        row, is_new = _get_or_create(
+            tenant, person, client, scope=" ".join(scopes.SCOPES), expires_at=until, asserted_until=until
+        )
+        if not is_new:
+            tokens.lock(row)
+            # An admin may have set another end. Not a change by anybody, so it is not recorded as one.
+            asserted = ApiKey.objects.filter(pk=row.key_id, expires_at=row.asserted_until)
+            if row.asserted_until is not None and asserted.update(expires_at=until):
+                Connection.objects.filter(pk=row.pk).update(asserted_until=until)
+    return row
+
+
+def was_asked_for(connection: Connection) -> bool:
+    """Whether the person was asked, so that no assertion gives the client more than the connection has."""
+    return bool(connection.redirect_uri) or connection.asserted_until is None
+
+
+def _get_or_create(
+    tenant: Tenant,
+    person: User,
+    client: OAuthClient,
+    *,
+    scope: str,
+    expires_at: datetime,
+    patterns: Sequence[str] = (),
+    redirect_uri: str = "",
+    asserted_until: datetime | None = None,
+) -> tuple[Connection, bool]:
+    """Return the connection of a person's client in a tenant, and whether it is new."""
+    rows = Connection.objects.filter(tenant=tenant, person=person, client=client)
+    if row := rows.first():
+        return row, False
+    try:
+        with transaction.atomic():
+            key, _ = keys.issue(
+                tenant,
+                f"{client.name} ({person.get_username()})"[:200],
+                expires_at=expires_at,
+                created_by=person,
+                tool_patterns=patterns,
+                # The key itself is thrown away: only tokens lead to this row.
+                prefix=keys.CONNECTION_PREFIX,
+            )
+            row = Connection.objects.create(
+                tenant=tenant,
+                person=person,
+                client=client,
+                key_id=key.pk,
+                scope=scope,
+                redirect_uri=redirect_uri,
+                asserted_until=asserted_until,
+            )
+    except IntegrityError:
+        # Another request was first.
+        return rows.get(), False
+    return row, True
+
+
+def _replace(row: Connection, *, patterns: Sequence[str], scope: str, redirect_uri: str, expires_at: datetime) -> None:
+    key = row.key
+    if key.revoked_at is not None or not scopes.covers(scope, row.scope):
+        tokens.end_all(row)
+    key.tool_patterns, key.expires_at, key.revoked_at = list(patterns), expires_at, None
+    key.save(update_fields=["tool_patterns", "expires_at", "revoked_at"])
+    row.scope, row.redirect_uri, row.consented_at = scope, redirect_uri, timezone.now()
+    row.asserted_until = None
+    row.save(update_fields=["scope", "redirect_uri", "consented_at", "asserted_until"])
 
 
 def revoke(connection: Connection) -> bool:

@@ -2,6 +2,8 @@
 
 A code begins a family. A refresh token that is used again later than GRACE after its rotation, or a code that is used
 twice, ends the family: somebody else has it (RFC 9700, section 4.14.2).
+
+What issues or ends tokens of a connection takes its lock, so that none is issued to a family that ends meanwhile.
 """
 
 import secrets
@@ -17,6 +19,7 @@ from django.utils import timezone
 
 from tools_app.access.issuers import validity
 from tools_app.access.keys import ACCESS_PREFIX, KEY_BYTES, access_digest, digest_of, signed_digest
+from tools_app.access.oauth import scopes
 from tools_app.core.current_time import CurrentTime
 from tools_app.models import AccessToken, AuthorizationCode, Connection, DeviceCode, Membership, RefreshToken
 from tools_app.models.ids import new_id
@@ -42,6 +45,10 @@ class Replayed(Exception):
         self.connection = connection
 
 
+class TokenRevoked(Exception):
+    """A code or refresh token ended while it was used: its connection or its family has."""
+
+
 class TooManyTokens(Exception):
     """A subject has MAX_SIGNED tokens that are valid now."""
 
@@ -56,17 +63,24 @@ class Pair(NamedTuple):
 
 
 def issue_code(connection: Connection, *, redirect_uri: str, challenge: str, scope: str) -> str:
-    """Return a new code, which is valid for CODE_LIFETIME and once."""
+    """Return a new code, which is valid for CODE_LIFETIME and once.
+
+    Raises TokenRevoked if the connection does not have this scope any more.
+    """
     code = CODE_START + secrets.token_urlsafe(KEY_BYTES)
-    AuthorizationCode.objects.create(
-        digest=digest_of(code),
-        connection=connection,
-        family=new_id(),
-        scope=scope,
-        redirect_uri=redirect_uri,
-        code_challenge=challenge,
-        expires_at=timezone.now() + CODE_LIFETIME,
-    )
+    with transaction.atomic():
+        lock(connection)
+        if not scopes.covers(connection.scope, scope):
+            raise TokenRevoked
+        AuthorizationCode.objects.create(
+            digest=digest_of(code),
+            connection=connection,
+            family=new_id(),
+            scope=scope,
+            redirect_uri=redirect_uri,
+            code_challenge=challenge,
+            expires_at=timezone.now() + CODE_LIFETIME,
+        )
     return code
 
 
@@ -80,35 +94,31 @@ def find_code(code: str, client_id: UUID) -> AuthorizationCode | None:
 
 
 def exchange_code(row: AuthorizationCode, *, is_bound: bool = False) -> Pair:
-    """Return the tokens of a code. Raises Replayed for its second use.
+    """Return the tokens of a code. Raises Replayed for its second use, and TokenRevoked.
 
     `is_bound`: the client authenticated, and has to do so to use the refresh token.
     """
-    if not AuthorizationCode.objects.filter(pk=row.pk, used_at=None).update(used_at=timezone.now()):
-        end_family(row.family)
-        raise Replayed(row.connection)
-    return _issue(row.connection, row.family, row.scope, is_bound=is_bound)
+    return _exchange(row, row.connection, row.family, is_bound=is_bound)
 
 
 def exchange_device_code(row: DeviceCode, *, is_bound: bool = False) -> Pair:
-    """Return the tokens of a device's request, which its person allowed. Raises Replayed for its second use."""
+    """Return the tokens of an allowed request of a device. Raises Replayed for its second use, and TokenRevoked."""
     assert row.connection is not None
-    if not DeviceCode.objects.filter(pk=row.pk, used_at=None).update(used_at=timezone.now()):
-        end_family(row.pk)
-        raise Replayed(row.connection)
-    return _issue(row.connection, row.pk, row.scope, is_bound=is_bound)
+    return _exchange(row, row.connection, row.pk, is_bound=is_bound)
 
 
 def issue_access(connection: Connection, scope: str) -> Pair:
     """Return an access token for a client that can ask for another at any time. The oldest beyond MAX_LIVE end."""
     access = ACCESS_PREFIX + secrets.token_urlsafe(KEY_BYTES)
-    live = AccessToken.objects.filter(connection=connection).order_by("-created_at", "-id")
-    AccessToken.objects.filter(pk__in=list(live.values_list("pk", flat=True)[MAX_LIVE - 1 :])).delete()
     row, lasts = new_id(), _lifetime(connection)
-    ends = timezone.now() + lasts
-    AccessToken.objects.create(
-        id=row, digest=access_digest(access), connection=connection, family=row, scope=scope, expires_at=ends
-    )
+    with transaction.atomic():
+        lock(connection)
+        live = AccessToken.objects.filter(connection=connection).order_by("-created_at", "-id")
+        AccessToken.objects.filter(pk__in=list(live.values_list("pk", flat=True)[MAX_LIVE - 1 :])).delete()
+        ends = timezone.now() + lasts
+        AccessToken.objects.create(
+            id=row, digest=access_digest(access), connection=connection, family=row, scope=scope, expires_at=ends
+        )
     return Pair(access, "", scope, int(lasts.total_seconds()))
 
 
@@ -121,10 +131,14 @@ def store_signed(connection: Connection, token: str, place: str, scope: str, exp
     statement = signed_digest(token.rpartition(".")[0], place)
     family = UUID(bytes=sha256(statement.encode()).digest()[:16])
     digest, rows = signed_digest(token, place), AccessToken.objects.filter(connection=connection)
-    rows.filter(family=family).exclude(digest=digest).delete()
-    if rows.filter(expires_at__gt=timezone.now()).count() >= MAX_SIGNED:
-        raise TooManyTokens
-    AccessToken.objects.create(digest=digest, connection=connection, family=family, scope=scope, expires_at=expires_at)
+    with transaction.atomic():
+        lock(connection)
+        rows.filter(family=family).exclude(digest=digest).delete()
+        if rows.filter(expires_at__gt=timezone.now()).count() >= MAX_SIGNED:
+            raise TooManyTokens
+        AccessToken.objects.create(
+            digest=digest, connection=connection, family=family, scope=scope, expires_at=expires_at
+        )
 
 
 def find_refresh_token(token: str, client_id: UUID) -> RefreshToken | None:
@@ -136,28 +150,47 @@ def find_refresh_token(token: str, client_id: UUID) -> RefreshToken | None:
 def rotate(row: RefreshToken, scope: str, *, is_bound: bool = False) -> Pair:
     """Return the tokens that follow a refresh token, one pair for each use within GRACE.
 
-    Raises Replayed for a later use, and for more uses than parallel sessions need.
+    Raises Replayed for a later use, and for more uses than parallel sessions need. Raises TokenRevoked.
     """
-    now = timezone.now()
-    if not RefreshToken.objects.filter(pk=row.pk, rotated_at=None).update(rotated_at=now):
-        row.refresh_from_db(fields=["rotated_at"])
+    with transaction.atomic():
+        lock(row.connection)
+        now = timezone.now()
+        if RefreshToken.objects.filter(pk=row.pk, rotated_at=None).update(rotated_at=now):
+            return _issue(row.connection, row.family, scope, is_bound=is_bound)
+        rotated_at = RefreshToken.objects.filter(pk=row.pk).values_list("rotated_at", flat=True).first()
+        if rotated_at is None:
+            raise TokenRevoked
         pairs = RefreshToken.objects.filter(family=row.family, rotated_at=None).count()
-        if row.rotated_at is None or row.rotated_at < now - GRACE or pairs >= MAX_PAIRS_OF_FAMILY:
-            end_family(row.family)
-            raise Replayed(row.connection)
-    return _issue(row.connection, row.family, scope, is_bound=is_bound)
+        if rotated_at >= now - GRACE and pairs < MAX_PAIRS_OF_FAMILY:
+            return _issue(row.connection, row.family, scope, is_bound=is_bound)
+        end_family(row.family, row.connection)
+    raise Replayed(row.connection)
 
 
-def end_family(family: UUID) -> None:
-    """End all tokens that one code began."""
-    AccessToken.objects.filter(family=family).delete()
-    RefreshToken.objects.filter(family=family).delete()
+def end_family(family: UUID, connection: Connection) -> None:
+    """End all tokens that one code of a connection began."""
+    with transaction.atomic():
+        lock(connection)
+        AccessToken.objects.filter(family=family).delete()
+        RefreshToken.objects.filter(family=family).delete()
 
 
 def end_all(connection: Connection) -> None:
     """End all codes and tokens of a connection."""
-    for model in (AuthorizationCode, DeviceCode, AccessToken, RefreshToken):
-        model.objects.filter(connection=connection).delete()
+    with transaction.atomic():
+        lock(connection)
+        for model in (AuthorizationCode, DeviceCode, AccessToken, RefreshToken):
+            model.objects.filter(connection=connection).delete()
+
+
+def lock(connection: Connection) -> None:
+    """Let nobody else issue or end tokens of a connection until the transaction ends, and read what it allows now.
+
+    Locks are taken in this order: the change log, an issuer, a connection, its key. Another order is a deadlock.
+    """
+    rows = Connection.objects.select_for_update(of=("self",), no_key=True).filter(pk=connection.pk)
+    for name, value in (rows.values("scope", "redirect_uri", "asserted_until").first() or {}).items():
+        setattr(connection, name, value)
 
 
 def family_of(token: str, client_id: UUID) -> tuple[UUID, Connection] | None:
@@ -219,16 +252,27 @@ def prune(before: datetime) -> None:
         model.objects.filter(expires_at__lt=before).delete()
 
 
+def _exchange(row: AuthorizationCode | DeviceCode, connection: Connection, family: UUID, *, is_bound: bool) -> Pair:
+    rows = type(row)._default_manager.filter(pk=row.pk)
+    with transaction.atomic():
+        lock(connection)
+        if rows.filter(used_at=None).update(used_at=timezone.now()):
+            return _issue(connection, family, row.scope, is_bound=is_bound)
+        if not rows.exists():
+            raise TokenRevoked
+        end_family(family, connection)
+    raise Replayed(connection)
+
+
 def _issue(connection: Connection, family: UUID, scope: str, *, is_bound: bool) -> Pair:
     access = ACCESS_PREFIX + secrets.token_urlsafe(KEY_BYTES)
     refresh = REFRESH_START + secrets.token_urlsafe(KEY_BYTES)
     now, lasts = timezone.now(), _lifetime(connection)
     common = {"connection": connection, "family": family, "scope": scope}
-    with transaction.atomic():
-        AccessToken.objects.create(digest=access_digest(access), expires_at=now + lasts, **common)
-        RefreshToken.objects.create(
-            digest=digest_of(refresh), expires_at=now + REFRESH_LIFETIME, is_bound=is_bound, **common
-        )
+    AccessToken.objects.create(digest=access_digest(access), expires_at=now + lasts, **common)
+    RefreshToken.objects.create(
+        digest=digest_of(refresh), expires_at=now + REFRESH_LIFETIME, is_bound=is_bound, **common
+    )
     return Pair(access, refresh, scope, int(lasts.total_seconds()))
 
 
