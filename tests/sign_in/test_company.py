@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import timedelta
 from html import unescape
+from itertools import count
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,6 +20,7 @@ from tools_app.access import invitations
 from tools_app.access.issuers import people, rules
 from tools_app.access.members import UnknownPerson, person_named
 from tools_app.admin.connections.sign_ins import COLOURS
+from tools_app.audit.changes import changes
 from tools_app.issuers import configuration, directory, provider, setup
 from tools_app.models import Change, Identity, Issuer, Membership, Role, SignInEvent, SignInStep, Tenant
 
@@ -69,6 +71,55 @@ def test_the_second_time_it_is_the_same_account_in_the_role_of_now(
     sign_in(Client(), issuer, company, "u1")
     assert [user.username for user in User.objects.all()] == ["ann@acme"]
     assert role_of("ann@acme") == Role.AUDITOR
+
+
+@pytest.mark.parametrize("other", ["first sign-in", "end of access"])
+def test_a_sign_in_that_waits_for_another_change_of_the_role_finds_what_it_left(
+    client: Client, issuer: Issuer, company: Provider, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """Another tab creates the membership while this one waits for the lock, or a check deletes it."""
+    company.set("u1", preferred_username="ann", groups=["staff-1"])
+    if other == "end of access":
+        sign_in(Client(), issuer, company, "u1")
+        company.set("u1", preferred_username="ann", groups=["mcp-admins"])
+    lock = changes.lock_change_log
+
+    def waited() -> None:
+        lock()
+        monkeypatch.setattr(changes, "lock_change_log", lock)
+        identity = Identity.objects.get()
+        if other == "end of access":
+            people.end(identity)
+        else:
+            Membership.objects.create(user=identity.person, tenant=issuer.tenant, role=Role.OPERATOR)
+
+    set_role = people._set_role
+
+    def slow(identity: Identity, role: str) -> None:
+        monkeypatch.setattr(people, "_set_role", set_role)
+        monkeypatch.setattr(changes, "lock_change_log", waited)
+        set_role(identity, role)
+
+    monkeypatch.setattr(people, "_set_role", slow)
+    assert sign_in(client, issuer, company, "u1").status_code == 302
+    assert role_of("ann@acme") == (Role.ADMIN if other == "end of access" else Role.AUDITOR)
+    assert client.get("/admin/").status_code == 200
+
+
+def test_who_is_deleted_during_the_sign_in_is_told_to_sign_in_again(
+    client: Client, issuer: Issuer, company: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    company.set("u1", preferred_username="ann", groups=["staff-1"])
+    set_role = people._set_role
+
+    def slow(identity: Identity, role: str) -> None:
+        User.objects.get(pk=identity.person_id).delete()
+        set_role(identity, role)
+
+    monkeypatch.setattr(people, "_set_role", slow)
+    response = sign_in(client, issuer, company, "u1")
+    assert (response.status_code, "has just been deleted" in response.content.decode()) == (403, True)
+    assert not Membership.objects.exists()
 
 
 def test_no_rule_that_fits_is_said_with_the_persons_groups(client: Client, issuer: Issuer, company: Provider) -> None:
@@ -428,8 +479,84 @@ def test_an_issuer_whose_answer_fails_holds_up_nobody_elses_check(
 
 def test_a_check_that_took_long_gives_nothing_back_that_ended_meanwhile(ann: Identity, company: Provider) -> None:
     people.end(ann)
-    people.vouch(ann, {"sub": "u9", "groups": ["mcp-admins"]}, "", is_check=True)
+    people.vouch(ann, {"sub": "u9", "groups": ["mcp-admins"]}, "", claimed_at=ann.checked_at)
     assert role_of("ann@acme") is None
+
+
+@pytest.mark.parametrize("answer", ["admin", "withdrawn", "no rule"])
+def test_a_sign_in_while_the_issuer_is_asked_outlasts_what_the_issuer_said(
+    client: Client, ann: Identity, company: Provider, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    """The groups and the refresh token that the person came with stay, whatever the check got for the earlier token."""
+
+    def asked(*_args: object) -> provider.SignInResult:
+        company.set("u9", preferred_username="ann", groups=["staff-9"])
+        sign_in(client, ann.issuer, company, "u9")
+        if answer == "withdrawn":
+            raise provider.AccessWithdrawn("invalid_grant")
+        return provider.SignInResult({"sub": "u9", "groups": ["mcp-admins"] if answer == "admin" else []}, "older")
+
+    monkeypatch.setattr(provider, "refresh", asked)
+    checked()
+    assert role_of("ann@acme") == Role.AUDITOR
+    ann.refresh_from_db()
+    assert (ann.ended_at, ann.claims["groups"]) == (None, ["staff-9"])
+    assert people.refresh_token_of(ann) in company.refreshable
+    assert client.get("/admin/").status_code == 200
+    assert not SignInEvent.objects.filter(step=SignInStep.LEFT).exists()
+
+
+def test_a_check_that_ends_access_during_a_sign_in_takes_nothing_of_what_the_sign_in_gives(
+    client: Client, ann: Identity, company: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Access ends after the sign-in has found that the role stays the same, and before it locks the identity."""
+    set_role, ends = people._set_role, [people.end]
+
+    def slow(identity: Identity, role: str) -> None:
+        set_role(identity, role)
+        if ends:
+            ends.pop()(ann)
+
+    monkeypatch.setattr(people, "_set_role", slow)
+    assert sign_in(client, ann.issuer, company, "u9").status_code == 302
+    assert role_of("ann@acme") == Role.ADMIN
+    assert client.get("/admin/").status_code == 200
+
+
+@pytest.mark.parametrize("moment", [1, 2])
+def test_an_assertion_gives_nothing_back_that_ended_while_it_was_evaluated(
+    ann: Identity, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    """Access ends after the claims that the assertion leaves out were read: before a rule is found, or the role set."""
+    find, calls = rules.find, count(1)
+
+    def found(issuer: Issuer, claims: Any) -> rules.Rule:
+        if next(calls) == moment:
+            people.end(ann)
+        return find(issuer, claims)
+
+    monkeypatch.setattr(rules, "find", found)
+    with pytest.raises(people.SignInRejected):
+        people.identity_of_assertion(ann.issuer, {"sub": "u9"})
+    assert role_of("ann@acme") is None
+    ann.refresh_from_db()
+    assert (ann.ended_at is not None, ann.ciphertext) == (True, None)
+
+
+def test_an_assertion_keeps_the_refresh_token_that_a_check_got_meanwhile(
+    ann: Identity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, calls = rules.find, count(1)
+
+    def found(issuer: Issuer, claims: Any) -> rules.Rule:
+        if next(calls) == 1:
+            people.vouch(Identity.objects.get(), None, "newer", claimed_at=ann.checked_at)
+        return find(issuer, claims)
+
+    monkeypatch.setattr(rules, "find", found)
+    people.identity_of_assertion(ann.issuer, {"sub": "u9"})
+    ann.refresh_from_db()
+    assert (role_of("ann@acme"), people.refresh_token_of(ann)) == (Role.ADMIN, "newer")
 
 
 @pytest.mark.parametrize("is_check", [True, False])
@@ -451,7 +578,7 @@ def test_an_issuer_that_is_turned_off_while_it_is_asked_gives_no_role(
     monkeypatch.setattr(rules, "find", decided)
     # A recheck finds that the access has ended, and does not restore it.
     with nullcontext() if is_check else pytest.raises(rules.NoMatchingRule, match="turned off"):
-        people.vouch(ann, {"sub": "u9", "groups": ["mcp-admins"]}, "", is_check=is_check)
+        people.vouch(ann, {"sub": "u9", "groups": ["mcp-admins"]}, "", claimed_at=ann.checked_at if is_check else None)
     assert role_of("ann@acme") is None
     assert Identity.objects.get().ended_at
 
@@ -468,7 +595,7 @@ def test_rules_that_change_while_a_person_is_checked_decide_as_they_are_now(
         return rule
 
     monkeypatch.setattr(rules, "find", decided)
-    people.vouch(ann, {"sub": "u9", "groups": ["mcp-admins"]}, "", is_check=True)
+    people.vouch(ann, {"sub": "u9", "groups": ["mcp-admins"]}, "", claimed_at=ann.checked_at)
     assert role_of("ann@acme") == Role.OPERATOR
 
 

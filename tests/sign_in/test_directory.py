@@ -219,6 +219,37 @@ def test_an_account_that_was_made_too_early_gives_way_to_the_one_in_use(
     assert role_of("ann@acme") is None
 
 
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_who_is_provisioned_during_the_first_sign_in_has_one_account_and_the_directory_decides_about_it(
+    scim: ScimClient, client: Client, company: Provider, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The directory provisions before or after the sign-in makes the account, whose claims are not stored yet."""
+    Issuer.objects.update(directory_claim="oid")
+    create, rows = people.create, []
+
+    def provision() -> None:
+        rows.append(scim.user("ann", externalId="o-1"))
+        scim.group("mcp-admins", *rows)
+
+    def slow(*args: Any) -> Identity:
+        monkeypatch.setattr(people, "create", create)
+        if moment == "before":
+            provision()
+        identity = create(*args)
+        if moment == "after":
+            provision()
+        return identity
+
+    monkeypatch.setattr(people, "create", slow)
+    company.set("u1", preferred_username="ann", groups=["mcp-admins"], oid="o-1")
+    assert sign_in(client, scim.issuer, company, "u1").status_code == 302
+    assert client.get("/admin/tools_app/tool/").status_code == 200
+    assert (User.objects.count(), DirectoryUser.objects.get().identity.subject) == (1, "u1")
+    scim.patch(user_path(rows[0]), {"op": "replace", "path": "active", "value": False})
+    assert not Membership.objects.exists()
+    assert client.get("/admin/tools_app/tool/").status_code == 302
+
+
 def test_a_changed_claim_of_the_external_id_leads_to_the_accounts_in_use(
     scim: ScimClient, client: Client, company: Provider
 ) -> None:
@@ -248,7 +279,7 @@ def test_a_recheck_finds_the_person_by_the_external_id(scim: ScimClient, client:
     DirectoryUser.objects.filter(pk=row["id"]).update(external_id="u1")
     identity = Identity.objects.get(subject="u1")
     with pytest.raises(rules.NoMatchingRule, match="has deactivated"):
-        people.vouch(identity, {"sub": "u1", "groups": ["mcp-admins"]}, "", is_check=True)
+        people.vouch(identity, {"sub": "u1", "groups": ["mcp-admins"]}, "", claimed_at=identity.checked_at)
 
 
 def test_a_group_that_is_renamed_to_the_id_of_another_one_does_not_pass_for_it(scim: ScimClient) -> None:

@@ -68,33 +68,34 @@ def check(is_running: Callable[[], bool]) -> None:
     while is_running():
         due = list(validity.check_due(timezone.now() - CHECK_INTERVAL)[:BATCH])
         for identity in due:
-            if is_running() and people.claim_check(identity, timezone.now()):
+            claimed_at = timezone.now()
+            if is_running() and people.claim_check(identity, claimed_at):
                 started_at = monotonic()
-                _check_safely(identity, may_ask=elapsed[identity.issuer_id] < MAX_ISSUER_SECONDS)
+                _check_safely(identity, claimed_at, may_ask=elapsed[identity.issuer_id] < MAX_ISSUER_SECONDS)
                 elapsed[identity.issuer_id] += monotonic() - started_at  # type: ignore[assignment] # seconds, not a count
         if len(due) < BATCH:
             return
 
 
-def _check_safely(identity: Identity, *, may_ask: bool) -> None:
+def _check_safely(identity: Identity, claimed_at: datetime, *, may_ask: bool) -> None:
     """Check a person so that neither an answer nor the silence of one issuer holds up the people of others."""
     try:
-        _check(identity, may_ask=may_ask)
+        _check(identity, claimed_at, may_ask=may_ask)
     except Exception as problem:  # noqa: BLE001 - an issuer may answer anything
         log.warning("A person of %s could not be checked: %s", identity.issuer.name, type(problem).__name__)
 
 
-def _check(identity: Identity, *, may_ask: bool) -> None:
+def _check(identity: Identity, claimed_at: datetime, *, may_ask: bool) -> None:
     with recording_as(Actor(None, Via.SIGN_IN, name=identity.issuer.name)):
-        reason = _reason_to_end(identity, may_ask=may_ask)
-        if not reason or not people.end(identity):
+        reason = _reason_to_end(identity, claimed_at, may_ask=may_ask)
+        if not reason or not people.end(identity, claimed_at):
             return
     SignInEvent.objects.create(
         step=SignInStep.LEFT, reason=reason, tenant=identity.issuer.tenant, person_name=identity.person.get_username()
     )
 
 
-def _reason_to_end(identity: Identity, *, may_ask: bool) -> str:
+def _reason_to_end(identity: Identity, claimed_at: datetime, *, may_ask: bool) -> str:
     """Ask the issuer about a person, if there is time for it. Return why their access ends, or ""."""
     now = timezone.now()
     if people.is_overdue(identity, now):
@@ -108,7 +109,7 @@ def _reason_to_end(identity: Identity, *, may_ask: bool) -> str:
         return ""
     try:
         result = provider.refresh(identity.issuer, token, {**identity.claims, "sub": identity.subject})
-        people.vouch(identity, result.claims, result.refresh_token, is_check=True)
+        people.vouch(identity, result.claims, result.refresh_token, claimed_at=claimed_at)
     except (provider.AccessWithdrawn, rules.NoMatchingRule) as problem:
         return str(problem)
     except provider.SignInFailed as problem:

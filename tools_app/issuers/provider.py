@@ -89,7 +89,9 @@ def finish(issuer: Issuer, code: str, nonce: str, verifier: str, redirect_uri: s
 
 
 def refresh(issuer: Issuer, refresh_token: str, known: Mapping[str, Any]) -> SignInResult:
-    """Ask the provider whether it still vouches for a person with these claims. Raises Withdrawn, else SignInFailed.
+    """Ask the provider whether it still vouches for a person with these claims.
+
+    Raises AccessWithdrawn if it does not, else SignInFailed.
 
     It need not send a new ID token (section 12.2): then what was known holds, and the claims are None, unless some of
     them were those of UserInfo, which is asked again.
@@ -128,7 +130,7 @@ def _configuration(issuer: Issuer) -> configuration.Configuration:
 
 
 def _token_response(issuer: Issuer, form: Mapping[str, str]) -> dict[str, Any]:
-    """Return the answer of the token endpoint. Raises SignInFailed, and Withdrawn for invalid_grant."""
+    """Return the answer of the token endpoint. Raises SignInFailed, and AccessWithdrawn for invalid_grant."""
     config = _configuration(issuer)
     secret = _secret(issuer)
     authorization, body = "", dict(form)

@@ -35,7 +35,8 @@ USE_NOTED_EVERY: Final = timedelta(minutes=1)
 MAX_FAILURES: Final = 60
 FAILURE_SECONDS: Final = 60.0
 MAX_ACCEPTED: Final = 1000
-# Sent in the transaction that gives an account to a person of the directory, before it locks a row.
+# Sent in the transaction that gives a person a role, or an account of the directory, before it reads or locks a row: it
+# waits for other changes.
 joining: Final = Signal()
 _NOBODYS: Final = digest_of("")
 

@@ -14,7 +14,7 @@ from uuid import UUID
 import orjson
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.crypto import get_random_string
 
@@ -36,8 +36,8 @@ TRIES: Final = 20
 NUMBERED: Final = 5
 RANDOM: Final = "abcdefghjkmnpqrstuvwxyz23456789"
 BATCH: Final = 500
-# What a check with the issuer changes.
-CHECKED: Final = ("claims", "verified_at", "checked_at", "ended_at", "ciphertext")
+# What a check with the issuer changes, besides the refresh token if there is a new one.
+CHECKED: Final = ("claims", "verified_at", "checked_at", "ended_at")
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9.+_-]+")
 
 
@@ -52,9 +52,7 @@ def identity_of_assertion(issuer: Issuer, claims: Mapping[str, Any]) -> Identity
 
     Raises SignInRejected.
     """
-    subject = str(claims.get("sub", ""))[:MAX_SUBJECT]
-    known = Identity.objects.filter(issuer=issuer, subject=subject, ended_at=None).first()
-    return sign_in(issuer, {**(known.claims if known else {}), **claims}, may_end=False)
+    return sign_in(issuer, claims, is_assertion=True)
 
 
 def sign_in(
@@ -63,26 +61,29 @@ def sign_in(
     refresh_token: str = "",
     *,
     session_end: datetime | None = None,
-    may_end: bool = True,
+    is_assertion: bool = False,
 ) -> Identity:
     """Return the identity of verified claims, with the account and the role that the rules give.
 
-    `session_end`: when the person's session ends at the issuer, if it says so.
+    `session_end`: when the person's session ends at the issuer, if it says so. `is_assertion`: see
+    `identity_of_assertion`.
     Raises SignInRejected if no rule fits, or the account was disabled. Call it outside a transaction.
     """
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT:
         raise SignInRejected(f"{issuer.name} did not say who you are: its token has no subject (sub).")
     identity = Identity.objects.filter(issuer=issuer, subject=subject).select_related("person", "issuer").first()
+    known = _known_claims(identity) if identity is not None and is_assertion else {}
+    all_claims = {**known, **claims}
     try:
-        identity, entry = directory.joined(issuer, subject, claims, identity)
-        rule_of(issuer, entry, claims)
+        identity, entry = directory.joined(issuer, subject, all_claims, identity)
+        rule_of(issuer, entry, all_claims)
     except (rules.NoMatchingRule, directory.SomebodyElse) as problem:
-        if identity is not None and may_end:
+        if identity is not None and not is_assertion:
             end(identity)
         raise SignInRejected(f"{problem} Ask one of its admins.") from None
     if identity is None:
-        identity = create(issuer, subject, claims)
+        identity = create(issuer, subject, all_claims)
     person = identity.person
     if not person.is_active:
         raise SignInRejected("This account is disabled. Ask an admin of the hub.")
@@ -92,8 +93,8 @@ def sign_in(
         )
     try:
         identity.signed_in_at, identity.session_ends_at = timezone.now(), session_end
-        vouch(identity, claims, refresh_token)
-    except rules.NoMatchingRule as problem:
+        vouch(identity, claims, refresh_token, is_assertion=is_assertion)
+    except (rules.NoMatchingRule, directory.SomebodyElse) as problem:
         raise SignInRejected(str(problem)) from None
     return identity
 
@@ -132,17 +133,22 @@ def belongs(identity: Identity) -> bool:
     return not (identity.person.is_superuser or elsewhere.exists())
 
 
-def end(identity: Identity) -> bool:
+def end(identity: Identity, claimed_at: datetime | None = None) -> bool:
     """Withdraw the access that a person had by their issuer, in all processes within a second.
 
-    Return False if it had ended.
+    `claimed_at`: when the check that decided so was claimed; None for other reasons. Return False if access had ended,
+    or if the person has signed in since the check was claimed: nothing is withdrawn then.
     """
     with transaction.atomic():
-        members = Membership.objects.filter(user=identity.person_id, tenant=identity.issuer.tenant_id)
-        for member in members.select_related("user", "tenant"):
+        for member in _members(identity).select_related("user", "tenant"):
             member.delete()
-        ended = Identity.objects.filter(pk=identity.pk, ended_at=None)
-        return bool(ended.update(ended_at=timezone.now(), ciphertext=None))
+        current = Identity.objects.filter(pk=identity.pk, ended_at=None)
+        if claimed_at is not None:
+            current = current.filter(checked_at=claimed_at)
+        is_ended = bool(current.update(ended_at=timezone.now(), ciphertext=None))
+        if claimed_at is not None and not is_ended:
+            transaction.set_rollback(True)
+    return is_ended
 
 
 def end_all(issuer: Issuer) -> None:
@@ -183,37 +189,57 @@ def refresh_token_of(identity: Identity) -> str:
         return ""
 
 
-def vouch(identity: Identity, claims: Mapping[str, Any] | None, refresh_token: str, *, is_check: bool = False) -> None:
+def vouch(
+    identity: Identity,
+    claims: Mapping[str, Any] | None,
+    refresh_token: str,
+    *,
+    claimed_at: datetime | None = None,
+    is_assertion: bool = False,
+) -> None:
     """Store that the issuer vouches for a person now, with these claims; None: with those that are known.
 
-    `is_check`: the person did not come, so access that ended meanwhile stays ended. Raises NoMatchingRule, also for an
-    issuer that is turned off.
+    `claimed_at`: when the check with the issuer was claimed; None for a sign-in. Nothing of a check is stored if access
+    has ended or the person has signed in since then: what the issuer said to the check may be older. `is_assertion`:
+    see `identity_of_assertion`. Raises NoMatchingRule, also for an issuer that is turned off, and for a sign-in
+    SomebodyElse.
     """
-    now = timezone.now()
     current_claims = identity.claims if claims is None else claims
-    if claims is not None:
-        identity.claims = _stored_claims(claims)
-    identity.verified_at = identity.checked_at = now
+    identity.verified_at = identity.checked_at = timezone.now()
     identity.ended_at = None
+    fields = [*CHECKED] if claimed_at else [*CHECKED, "signed_in_at", "session_ends_at"]
     if refresh_token and len(refresh_token) <= MAX_REFRESH_TOKEN:
         identity.ciphertext = encryption.seal(refresh_token.encode(), _purpose(identity))
+        fields.append("ciphertext")
     is_stored = False
     while not is_stored:
-        is_stored = _store(identity, current_claims, is_check=is_check)
+        is_stored = _store(identity, current_claims, fields, claimed_at=claimed_at, is_assertion=is_assertion)
 
 
-def _store(identity: Identity, claims: Mapping[str, Any], *, is_check: bool) -> bool:
-    """Store an identity with the role that its issuer's rules give. Return False if the issuer changed meanwhile.
+def _store(
+    identity: Identity,
+    claims: Mapping[str, Any],
+    fields: Iterable[str],
+    *,
+    claimed_at: datetime | None,
+    is_assertion: bool,
+) -> bool:
+    """Store fields of an identity with the role that its issuer's rules give, or nothing for a check that is outdated.
 
-    Raises NoMatchingRule. A change of an issuer locks the change log, the issuer and its people in this order: so does
-    this.
+    Return False if the issuer, the directory, the role or what an assertion leaves out changed meanwhile. Raises
+    NoMatchingRule, SomebodyElse. A change of an issuer locks the change log, the issuer and its people in this order:
+    so does this.
     """
     # The issuer as it is now: it may have changed while the provider was asked.
     issuer = Issuer.objects.select_related("tenant").filter(pk=identity.issuer_id).first()
     if issuer is None or not issuer.is_active:
         raise rules.NoMatchingRule("The issuer is turned off.")
     identity.issuer = issuer
-    role = rule_of(issuer, _entry(identity, claims), claims).role
+    known = _known_claims(identity) if is_assertion else {}
+    claims = {**known, **claims}
+    is_check = claimed_at is not None
+    entry = _entry(identity, claims) if is_check else directory.joined(issuer, identity.subject, claims, identity)[1]
+    role = rule_of(issuer, entry, claims).role
     with transaction.atomic():
         # Before the identity is written: a change of an issuer or its directory locks the change log first, too.
         _set_role(identity, role)
@@ -221,14 +247,32 @@ def _store(identity: Identity, claims: Mapping[str, Any], *, is_check: bool) -> 
         now = rows.values("rules", "directory_claim", "directory_only").first()
         is_unchanged = now is not None and all(getattr(issuer, name) == value for name, value in now.items())
         # A new role waited for the change log, and the directory may have changed the person meanwhile.
-        is_unchanged = is_unchanged and rule_of(issuer, _entry(identity, claims), claims).role == role
-        current = Identity.objects.select_for_update(of=("self",)).filter(pk=identity.pk, ended_at=None)
-        has_ended = is_check and current.values_list("pk", flat=True).first() is None
-        if has_ended or not is_unchanged:
+        entry = _entry(identity, claims)
+        is_unchanged = is_unchanged and rule_of(issuer, entry, claims).role == role
+        # It may have provisioned the person with another account: a sign-in joins them first, so that the directory
+        # decides about the account in use.
+        is_unchanged = is_unchanged and (is_check or entry is None or entry.identity.pk == identity.pk)
+        current = Identity.objects.select_for_update(of=("self",)).filter(pk=identity.pk)
+        state = current.values("ended_at", "checked_at").first()
+        if state is None and not is_check:
+            raise rules.NoMatchingRule("This account has just been deleted. Sign in again.")
+        is_outdated = is_check and state != {"ended_at": None, "checked_at": claimed_at}
+        # Another check or sign-in may have changed the role before this locked the identity.
+        is_unchanged = is_unchanged and _members(identity).filter(role=role).exists()
+        # What the issuer said before does not count for an assertion if access has ended meanwhile.
+        is_unchanged = is_unchanged and (not is_assertion or _known_claims(identity) == known)
+        if is_outdated or not is_unchanged:
             transaction.set_rollback(True)
         else:
-            identity.save(update_fields=CHECKED if is_check else [*CHECKED, "signed_in_at", "session_ends_at"])
-    return has_ended or is_unchanged
+            identity.claims = _stored_claims(claims)
+            identity.save(update_fields=fields)
+    return is_outdated or is_unchanged
+
+
+def _known_claims(identity: Identity) -> dict[str, Any]:
+    """Return what the issuer last said of a person, as it is stored now; nothing if access has ended."""
+    rows = Identity.objects.filter(pk=identity.pk, ended_at=None)
+    return rows.values_list("claims", flat=True).first() or {}
 
 
 def _entry(identity: Identity, claims: Mapping[str, Any]) -> DirectoryUser | None:
@@ -295,15 +339,22 @@ def _role(issuer: Issuer, entry: DirectoryUser | None, identity: Identity, known
 
 def has_role(identity: Identity) -> bool:
     """Whether a person is a member of the tenant of their issuer: an admin may have removed them."""
-    return Membership.objects.filter(user=identity.person_id, tenant=identity.issuer.tenant_id).exists()
+    return _members(identity).exists()
+
+
+def _members(identity: Identity) -> QuerySet[Membership]:
+    return Membership.objects.filter(user=identity.person_id, tenant=identity.issuer.tenant_id)
 
 
 def _set_role(identity: Identity, role: str) -> None:
+    if _members(identity).filter(role=role).exists():
+        return
     with transaction.atomic():
-        tenant = identity.issuer.tenant
-        member = Membership.objects.filter(user=identity.person, tenant=tenant).first()
+        # Locks the change log before the row is read: another sign-in may be creating it, or a check deleting it.
+        directory.joining.send(Membership)
+        member = _members(identity).first()
         if member is None:
-            Membership.objects.create(user=identity.person, tenant=tenant, role=role)
+            Membership.objects.create(user=identity.person, tenant=identity.issuer.tenant, role=role)
         elif member.role != role:
             member.role = role
             member.save(update_fields=["role"])
