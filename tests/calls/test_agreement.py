@@ -14,12 +14,13 @@ from tests.wire.client import MODERN, RawClient, text_of
 from tools_app.audit.recorder.entries import CallFinished, CallStarted, Entry
 from tools_app.audit.recorder.recorder import Recorder, RecorderUnavailable
 from tools_app.audit.verification.verify import Scope, verify
-from tools_app.calls import dispatch, inputs, run, sweeper, uncertain
 from tools_app.calls import events as store
+from tools_app.calls import inline as inline_calls
+from tools_app.calls import inputs, run, sweeper, uncertain
 from tools_app.calls.background import claims, delivery, queue, worker
 from tools_app.calls.background.broker import BrokerUnavailable
 from tools_app.calls.background.payload import CallPayload
-from tools_app.calls.dispatch import InlineCall
+from tools_app.calls.inline import InlineCall
 from tools_app.calls.invocation import End, Round
 from tools_app.calls.run import UNRECORDED, CallOutcome
 from tools_app.calls.sweeper import Sweeper
@@ -237,7 +238,7 @@ def test_a_settled_call_whose_tool_goes_on_is_answered_when_the_database_is_back
         assert isinstance(call, InlineCall)
         call._respond_early = answers.append
         await asyncio.to_thread(lambda: sweeper.settle(RunningCall.objects.get(), End(Outcome.TIMEOUT, is_error=True)))
-        for done in (lambda: not outages and not dispatch._settlement_tasks, lambda: bool(answers)):
+        for done in (lambda: not outages and not inline_calls._settlement_tasks, lambda: bool(answers)):
             call.settled_elsewhere()
             async with asyncio.timeout(WAIT_SECONDS):
                 await asyncio.sleep(0)

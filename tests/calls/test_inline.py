@@ -2,20 +2,33 @@
 
 import asyncio
 import gc
+import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from tools_app.access.principal import Credential, authenticate
-from tools_app.calls import dispatch, run
+from tools_app.audit.recorder.entries import CallEventEntry
+from tools_app.audit.recorder.recorder import Recorder, _Item
+from tools_app.calls import dispatch, inline, run
 from tools_app.calls.background.start_task import TaskRequest
-from tools_app.calls.invocation import Client, Invocation
+from tools_app.calls.inline import InlineCall
+from tools_app.calls.invocation import CallRecordBuilder, Client, Invocation
 from tools_app.calls.run import CallOutcome
+from tools_app.calls.stop_reasons import cancelled_by_client
+from tools_app.calls.sweeper import Sweeper
 from tools_app.core.notifications.listener import TopicListener
+from tools_app.models import Call, Outcome
 from tools_app.protocol.versions import Era
+from tools_app.tool_api.results import CallCancelled
+from tools_app.toolkit import ToolContext, tool
 from tools_app.transport import state
+
+WAIT_SECONDS = 30.0
 
 
 @pytest.fixture(autouse=True)
@@ -32,13 +45,15 @@ def without_collector() -> Iterator[None]:
     gc.enable()
 
 
-async def call_tool(key: str, tool: str, **arguments: object) -> CallOutcome:
+async def call_tool(
+    key: str, tool: str, *, task_request: TaskRequest = TaskRequest.NO_EXTENSION, **arguments: object
+) -> CallOutcome:
     principal = await authenticate(Credential(key))
     assert principal is not None
     invocation = Invocation(
         principal, None, Client("c", "1", "::1"), "2026-07-28", "1", "tools/call", tool, arguments, {}
     )
-    options = dispatch.CallOptions(print, TopicListener(), lambda: False, TaskRequest.NO_EXTENSION, 60.0, print)
+    options = dispatch.CallOptions(print, TopicListener(), lambda: False, task_request, 60.0, print)
     ended = await dispatch.call_tool(invocation, Era.MODERN, options)
     assert isinstance(ended, CallOutcome)
     return ended
@@ -61,3 +76,119 @@ def test_a_call_that_is_over_leaves_no_work_for_the_garbage_collector(
     assert asyncio.run(call_tool(key, "echo", message="x")).result.content[0]["text"] == "hello x"
 
     assert [call() for call in ran] == [None]
+
+
+def before_the_intent_is_durable(monkeypatch: pytest.MonkeyPatch, act: Callable[[InlineCall], Awaitable[None]]) -> None:
+    """Let `act` happen while the intent of a call waits for its commit."""
+    write = InlineCall._write_intent
+
+    async def slow(call: InlineCall) -> None:
+        call._intent()
+        await act(call)
+        await write(call)
+
+    monkeypatch.setattr(InlineCall, "_write_intent", slow)
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_call_that_is_cancelled_before_its_intent_is_durable_does_not_run(
+    key: str, offer: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = []
+
+    @tool
+    def order() -> None:
+        ran.append(True)
+
+    async def cancel(call: InlineCall) -> None:
+        assert run.stop_call(call.id, cancelled_by_client("changed my mind"))
+
+    before_the_intent_is_durable(monkeypatch, cancel)
+    offer("order")
+    assert asyncio.run(call_tool(key, "order")).outcome is Outcome.CANCELLED
+    record = Call.objects.get()
+    assert (record.outcome, ran) == (Outcome.CANCELLED, [])
+    assert "changed my mind" in record.cause
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_call_that_is_stopped_as_it_gives_up_its_questions_is_answered(
+    key: str, offer: Callable[..., object]
+) -> None:
+    @tool(read_only=True)
+    async def ask(ctx: ToolContext) -> None:
+        asked = asyncio.Event()
+
+        async def unanswered() -> None:
+            asked.set()
+            await asyncio.Event().wait()
+
+        waiting = asyncio.create_task(asyncio.to_thread(ctx.wait_for, unanswered()))
+        waiting.add_done_callback(lambda task: task.exception())
+        await asked.wait()
+        run.running_here()[0].stop(Outcome.CANCELLED, cancelled_by_client("changed my mind"))
+        # As a report of progress does that comes before the cancellation.
+        raise CallCancelled
+
+    offer("ask")
+    assert asyncio.run(call_tool(key, "ask")).outcome is Outcome.CANCELLED
+    assert "changed my mind" in Call.objects.get().cause
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_call_whose_intent_waits_for_its_commit_is_not_taken_for_settled(
+    key: str, offer: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[CallOutcome] = []
+
+    @tool
+    def order() -> str:
+        return "done"
+
+    async def sweep_twice(call: InlineCall) -> None:
+        call._respond_early = answers.append
+        sweeper = Sweeper()
+        for _ in range(2):
+            await asyncio.to_thread(sweeper.sweep)
+        async with asyncio.timeout(WAIT_SECONDS):
+            await asyncio.sleep(0)
+            await asyncio.gather(*(task for task in inline._settlement_tasks if task))
+
+    before_the_intent_is_durable(monkeypatch, sweep_twice)
+    offer("order")
+    assert asyncio.run(call_tool(key, "order")).outcome is Outcome.OK
+    assert (Call.objects.get().outcome, answers) == (Outcome.OK, [])
+
+
+@pytest.mark.usefixtures("registries")
+def test_events_of_several_threads_are_recorded_in_their_order(
+    key: str, offer: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order, second_queued = [], threading.Event()
+    put, number = Recorder._put, CallRecordBuilder.event
+
+    def put_in_order(recorder: Recorder, item: _Item) -> None:
+        put(recorder, item)
+        if isinstance(item.entry, CallEventEntry):
+            order.append(item.entry.row.sequence)
+            if item.entry.row.sequence == 2:
+                second_queued.set()
+
+    def number_slowly(builder: CallRecordBuilder, *args: Any) -> CallEventEntry:
+        """Number an event, and return the first once the second is queued, or waits for this one."""
+        entry = number(builder, *args)
+        if entry.row.sequence == 1:
+            second_queued.wait(0.3)
+        return entry
+
+    @tool
+    def report(ctx: ToolContext) -> None:
+        with ThreadPoolExecutor(2) as threads:
+            for reported in [threads.submit(ctx.log, "info", step) for step in (1, 2)]:
+                reported.result()
+
+    monkeypatch.setattr(Recorder, "_put", put_in_order)
+    monkeypatch.setattr(CallRecordBuilder, "event", number_slowly)
+    offer("report")
+    assert asyncio.run(call_tool(key, "report")).outcome is Outcome.OK
+    assert order == [1, 2]

@@ -1,5 +1,7 @@
 """The sweeper settles calls that their process does not run, also if the broker is unavailable."""
 
+import asyncio
+
 import pytest
 from django.utils import timezone
 from kombu.exceptions import OperationalError
@@ -45,7 +47,11 @@ def test_a_call_that_this_process_could_not_record_the_end_of_is_settled_as_lost
 
 def test_a_call_that_runs_here_goes_on(tenant: Tenant) -> None:
     row = running(tenant)
-    call = LocalCall(row.pk, None, "1", 60.0)
+
+    async def begin() -> LocalCall:
+        return LocalCall(row.pk, None, "1", 60.0)
+
+    call = asyncio.run(begin())
     run.running_calls[call.id] = call
     try:
         Sweeper().sweep()

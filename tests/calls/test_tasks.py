@@ -1,6 +1,7 @@
 """Tasks as rows: their transitions, and what happens to them when processes die."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -8,22 +9,24 @@ from unittest.mock import AsyncMock
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
 
 from tools_app.access import keys
 from tools_app.access.principal import Principal
 from tools_app.audit.recorder import recorder
-from tools_app.calls import sweeper
+from tools_app.calls import run, sweeper
 from tools_app.calls.background import claims, start_task, task_state, worker
 from tools_app.calls.background.payload import payload_of_invocation
 from tools_app.calls.background.start_task import TaskRequest, may_be_task, refusal_of
 from tools_app.calls.background.task_state import CANCELLED, COMPLETED, FAILED, INPUT_REQUIRED, WORKING, TaskState
 from tools_app.calls.invocation import Client, Invocation, new_record_builder
 from tools_app.calls.sweeper import Sweeper
+from tools_app.core.database import THREADS, submit_to_db_thread
 from tools_app.models import Call, CallStatus, Outcome, Process, RunningCall, TaskSupport, Tenant
 from tools_app.tool_api.elicitation import unused_name
 from tools_app.toolkit import ToolContext, tool
 
+WAIT_SECONDS = 8.0
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 ANSWER = {"name": {"action": "accept", "content": {"name": "Ada"}}}
 
@@ -128,9 +131,49 @@ def test_a_task_goes_from_state_to_state_and_its_end_is_the_last(
 async def answered_and_run(task: UUID, principal: Principal) -> None:
     """Answer a task that runs in this process, and wait until it has run."""
     await task_state.update(task, principal, ANSWER)
-    async with asyncio.timeout(8):
+    await has_run(task, principal)
+
+
+async def has_run(task: UUID, principal: Principal) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
         while (await task_state.find(task, principal)).status == WORKING:  # type: ignore[union-attr]  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("left", [asyncio.CancelledError, OperationalError], ids=["cancelled", "timed-out"])
+def test_a_task_that_was_answered_goes_on_though_its_client_left_before_it_was_started(
+    queue_task: Callable[..., UUID],
+    state_of: Callable[[UUID], TaskState],
+    principal: Principal,
+    monkeypatch: pytest.MonkeyPatch,
+    left: type[BaseException],
+) -> None:
+    task = queue_task("asks", background=False)
+    worker.run_claimed(task)
+    stored, opened, store = threading.Event(), threading.Event(), task_state._update
+
+    def store_slowly(*arguments: Any) -> RunningCall | None:
+        ready = store(*arguments)
+        stored.set()
+        assert opened.wait(WAIT_SECONDS)
+        return ready
+
+    async def leave() -> None:
+        with monkeypatch.context() as patched:
+            if left is OperationalError:
+                patched.setattr(task_state, "MAX_SECONDS", 0.01)
+            updating = asyncio.create_task(task_state.update(task, principal, ANSWER))
+            assert await asyncio.to_thread(stored.wait, WAIT_SECONDS)
+            if left is asyncio.CancelledError:
+                updating.cancel()
+            with pytest.raises(left):
+                await updating
+        opened.set()
+        await has_run(task, principal)
+
+    monkeypatch.setattr(task_state, "_update", store_slowly)
+    asyncio.run(leave())
+    assert state_of(task).status == COMPLETED
 
 
 ENDS = {Outcome.OK: COMPLETED, Outcome.CANCELLED: CANCELLED, Outcome.LOST: FAILED, Outcome.TIMEOUT: FAILED}
@@ -178,6 +221,53 @@ def test_the_end_of_a_run_that_was_settled_meanwhile_changes_nothing(
     worker._settle(claim, asyncio.run(worker._run(claim)))
     assert state_of(task).status == CANCELLED
     assert not RunningCall.objects.exists()
+
+
+def test_a_task_that_ends_while_tasks_are_listed_is_listed_once_as_ended(
+    queue_task: Callable[..., UUID], principal: Principal
+) -> None:
+    task = queue_task("works")
+    running = [RunningCall.objects.get()]
+
+    def end_after_first_read(execute: Callable[..., Any], *statement: Any) -> Any:
+        result = execute(*statement)
+        if running:
+            assert sweeper.settle(running.pop(), sweeper.End(Outcome.CANCELLED, is_error=True))
+        return result
+
+    with connection.execute_wrapper(end_after_first_read):
+        listed = task_state._listed(principal, None, 10)
+    assert [(state.id, state.status) for state in listed] == [(task, CANCELLED)]
+
+
+def test_a_task_that_is_cancelled_as_its_tool_ends_keeps_its_result(
+    queue_task: Callable[..., UUID], state_of: Callable[[UUID], TaskState], offer: Callable[..., object]
+) -> None:
+    """The cancellation arrives while the settlement waits for a thread of the busy pool."""
+    free, started, ends = threading.Event(), asyncio.Event(), []
+
+    @tool(task="required")
+    async def waits() -> str:
+        ends.append(asyncio.get_running_loop().create_future())
+        started.set()
+        return str(await ends[0])
+
+    offer("waits")
+    task = queue_task("waits", background=False)
+
+    async def cancel_at_end() -> None:
+        running = asyncio.create_task(worker.run_in_process(task))
+        async with asyncio.timeout(WAIT_SECONDS):
+            await started.wait()
+            for _ in range(THREADS):
+                submit_to_db_thread(lambda: free.wait(WAIT_SECONDS))
+            ends[0].set_result("done")
+            assert run.stop_call(task)
+            asyncio.get_running_loop().call_soon(free.set)
+            await running
+
+    asyncio.run(cancel_at_end())
+    assert state_of(task).status == COMPLETED
 
 
 # --- Deaths -------------------------------------------------------------------------------------------------------

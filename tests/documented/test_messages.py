@@ -8,7 +8,7 @@ import pytest
 
 from tests.documented.blocks import ROOT, block
 from tools_app.access.limits.quotas import Rate
-from tools_app.calls import limits, run, stop_reasons, sweeper
+from tools_app.calls import limits, recorded_answers, run, stop_reasons, sweeper
 from tools_app.calls.background import enqueue
 from tools_app.protocol import errors, schema
 from tools_app.tenant_config import document
@@ -22,8 +22,8 @@ from tools_app.tenant_config import document
         ("protocol", "the tool did not stop", sweeper),
         ("reliability", "The broker is unavailable", enqueue),
         ("reliability", "It may have run.", run),
-        ("reliability", "was abandoned before it started", run),
-        ("reliability", "was lost", run),
+        ("reliability", "was abandoned before it started", recorded_answers),
+        ("reliability", "was lost", recorded_answers),
         ("writing-tools", "this value is too expensive to validate", schema),
         ("writing-tools", "An error occurred invoking '", run),
         ("configuration-files", "unknown field.", document),

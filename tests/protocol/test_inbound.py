@@ -67,6 +67,18 @@ def test_a_header_value_is_decoded(value: str | None, plain: str | None) -> None
     assert inbound.decoded(value) == plain
 
 
+@pytest.mark.parametrize("text", ["plain", "a b"])
+def test_a_plain_header_value_goes_as_it_is(text: str) -> None:
+    assert inbound.encoded(text) == text
+
+
+@pytest.mark.parametrize("text", ["", "ü", " a", "a ", "a\nb", "=?base64?YQ==?=", "=?base64?"])
+def test_other_header_values_are_encoded(text: str) -> None:
+    value = inbound.encoded(text)
+    assert value.startswith("=?base64?")
+    assert inbound.decoded(value) == text
+
+
 @pytest.mark.shows("progress.token")
 @pytest.mark.parametrize(
     ("token", "good"), [("a", True), ("", True), (0, True), (True, False), (1.5, False), (None, False), ([], False)]

@@ -3,17 +3,24 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from tools_app.access import sessions
 from tools_app.core import request_memory
 from tools_app.core.request_memory import MemoryBudget, MessageMemory
+from tools_app.models import Session
 from tools_app.transport import state
 from tools_app.transport.connection import Connection
 from tools_app.transport.websocket import MAX_WAITING_MESSAGES, WebSocketConsumer
 
 WAIT_SECONDS = 30.0
+INITIALIZE = (
+    '{"jsonrpc":"2.0","id":1,"method":"initialize","params":'
+    '{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}'
+)
 PING = '{"jsonrpc":"2.0","id":1,"method":"ping"}'
 
 
@@ -65,6 +72,47 @@ def test_a_client_that_is_gone_is_no_error(
     assert consumer._serving is not None
     assert consumer._serving.exception() is None
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_a_client_that_leaves_while_its_session_is_stored_leaves_no_open_session(
+    transactional_db: None, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools_app.transport.state.process.start", lambda _: None)
+    monkeypatch.setattr("tools_app.core.notifications.listener.TopicListener.start", lambda _: None)
+    start, stored, closed = sessions.start, asyncio.Event(), asyncio.Event()
+
+    async def start_slowly(*args: Any) -> str:
+        """Store the session, and return it once its client was seen to leave."""
+        wire_id = await start(*args)
+        stored.set()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.Event().wait(), 0.3)
+        return wire_id
+
+    async def scenario() -> None:
+        texts = [{"type": "websocket.receive", "text": text} for text in (PING, INITIALIZE)]
+        frames = iter([{"type": "websocket.connect"}, *texts])
+
+        async def receive() -> dict[str, Any]:
+            if frame := next(frames, None):
+                return frame
+            await closed.wait()
+            return {"type": "websocket.disconnect", "code": 1006}
+
+        async def send(message: dict[str, Any]) -> None:
+            if message["type"] == "websocket.send":
+                await stored.wait()
+                closed.set()
+                raise ConnectionResetError
+
+        try:
+            await asyncio.wait_for(WebSocketConsumer()(scope_of(key), receive, send), WAIT_SECONDS)
+        finally:
+            state.discard()
+
+    monkeypatch.setattr(sessions, "start", start_slowly)
+    asyncio.run(scenario())
+    assert Session.objects.get().ended_at is not None
 
 
 def test_the_memory_of_messages_that_are_not_served_any_more_is_given_back(

@@ -1,6 +1,8 @@
 """HTTP+SSE, the transport of 2024-11-05, beyond what `test_channels.py` tests."""
 
+import asyncio
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import UUID, uuid4
@@ -10,7 +12,7 @@ import pytest
 from django.db import OperationalError
 
 from tests.wire.channels import SseClient, sse
-from tests.wire.client import MODERN, SESSION, RawClient, error_of, rpc
+from tests.wire.client import MODERN, SESSION, WAIT_SECONDS, RawClient, error_of, rpc
 from tools_app.access import keys
 from tools_app.access.keys import digest_of
 from tools_app.core.notifications import publish
@@ -311,6 +313,35 @@ def test_a_stream_outlives_a_store_that_is_away(session: SseClient, monkeypatch:
     monkeypatch.setattr(sse_mailbox, "take", sometimes)
     sse_mailbox.put(session_of(session).pk, PING)
     assert session.response("p")["result"] == {}
+
+
+@pytest.mark.anyio
+async def test_messages_that_nobody_waited_for_until_they_were_read_are_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A POST that is cancelled, or that waited too long for the database, has taken them from there."""
+    messages, reading, taken = [[PING], []], threading.Event(), threading.Event()
+
+    def take_slowly(_session_id: UUID) -> list[bytes]:
+        reading.set()
+        assert taken.wait(WAIT_SECONDS)
+        return messages.pop(0)
+
+    monkeypatch.setattr(sse_mailbox, "take", take_slowly)
+    inbox = legacy_sse.Inbox(uuid4())
+    fetching = asyncio.create_task(inbox.fetch())
+    assert await asyncio.to_thread(reading.wait, WAIT_SECONDS)
+    fetching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await fetching
+    monkeypatch.setattr(legacy_sse, "MAX_SECONDS", 0.01)
+    with pytest.raises(OperationalError):
+        await inbox.fetch()
+    monkeypatch.undo()
+    monkeypatch.setattr(sse_mailbox, "take", take_slowly)
+    taken.set()
+    await inbox.fetch()
+    assert await inbox.next() == PING
 
 
 def test_unhandled_messages_are_dropped_with_the_stream(

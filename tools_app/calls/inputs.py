@@ -80,7 +80,7 @@ def forget(call_id: UUID) -> None:
 
 
 async def wait_for(call_id: UUID, name: str, seconds: float) -> Mapping[str, Any]:
-    """Return the client's response to a question, for `result_of`. Raises Silence after `seconds` without one.
+    """Return the client's response to a question, for `result_of`. Raises NoAnswer after `seconds` without one.
 
     In the meantime the call's row has the status WAITING, so that it is not settled as stuck.
     """

@@ -105,7 +105,7 @@ class Invocation(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class CallRecordBuilder:
-    """Builds the records of one call. Sequence numbers can be assigned from any thread."""
+    """Builds the records of one call. Threads that add to them hold `record_order` from building to queueing."""
 
     facts: Facts
     arguments: str
@@ -116,7 +116,7 @@ class CallRecordBuilder:
     event_count: int = 0
     task_seconds: float | None = None
     waited_us: int | None = None
-    _sequence_lock: Lock = field(default_factory=Lock)
+    record_order: Lock = field(default_factory=Lock)
     _clock: int = field(default_factory=perf_counter_ns)
 
     def started(self, status: CallStatus, timeout_seconds: float, sealed: bytes | None = None) -> CallStarted:
@@ -142,10 +142,13 @@ class CallRecordBuilder:
         self.waited_us = (perf_counter_ns() - self._clock) // 1000
 
     def event(self, kind: str, data: dict[str, Any], topic: str = "") -> CallEventEntry:
-        """Return the record of the call's next event. With a topic, the notification carries the event."""
-        with self._sequence_lock:
-            self.event_count += 1
-            sequence = self.event_count
+        """Return the record of the call's next event. With a topic, the notification carries the event.
+
+        Hold `record_order` until it is queued: a client that resumes could otherwise read a later event first, and
+        would never get this one.
+        """
+        self.event_count += 1
+        sequence = self.event_count
         text = self._shown(kind, data, sequence)
         notice = notices.event_notice(self.facts.id, sequence, kind, text) if topic else b""
         return CallEventEntry(EventRow(self.facts.id, sequence, datetime.now(UTC), kind, text), topic, notice)

@@ -31,9 +31,10 @@ def _end(call_id: UUID) -> None:
 
 def is_recorded_by_call(row: ParkedCall, end: End) -> bool:
     """Whether the record of the call that asked tells how a parked call ended. A task that waits for it ends so."""
+    # In this order: a call is running until it is recorded.
+    task = RunningCall.objects.filter(pk=row.call_id).exclude(task_seconds=None).first()
     if Call.objects.filter(pk=row.call_id).exclude(outcome=Outcome.INPUT_REQUIRED).exists():
         return True
-    task = RunningCall.objects.filter(pk=row.call_id).exclude(task_seconds=None).first()
     if task is not None and task.is_awaiting_input and not (end.outcome == Outcome.LOST and take_up(task)):
         settle(task, end)
     # One that runs again has its client's answers, and is told that the parked call has ended.

@@ -19,7 +19,7 @@ from django.conf import settings
 from tools_app.calls import inputs
 from tools_app.calls.deadline import Deadline, DeadlineExceeded
 from tools_app.calls.invocation import End
-from tools_app.calls.stop_reasons import SHUTDOWN, UNKNOWN, StopReason
+from tools_app.calls.stop_reasons import UNKNOWN, StopReason
 from tools_app.catalog.kinds.base import Runner
 from tools_app.catalog.shaping import Shaping, shaped
 from tools_app.core import request_memory
@@ -38,10 +38,8 @@ from tools_app.tool_api.results import (
     CallCancelled,
     CallLost,
     InputRequired,
-    PromptResult,
     ProtocolError,
     ResourceNotFound,
-    ResourceResult,
     Result,
     ToolError,
     ToolResult,
@@ -109,43 +107,6 @@ class CallOutcome(End, frozen=True, kw_only=True):
         return orjson.dumps({"refusal": [refusal.code, refusal.message, refusal.data, refusal.status]})
 
 
-def deserialize(outcome: Outcome, data: bytes) -> CallOutcome:
-    """Restore an outcome from the output of `serialize`."""
-    body = orjson.loads(data)
-    if "withdrawn" in body:
-        return msgspec.structs.replace(outcome_of(outcome, failed(UNKNOWN.message), wire=data), withdrawn=True)
-    if "refusal" in body:
-        code, message, data, status = body["refusal"]
-        return outcome_of(outcome, failed(message), RpcError(code, message, data, status=status))
-    result: Result
-    if "contents" in body:
-        result = ResourceResult(body["contents"])
-    elif "messages" in body:
-        result = PromptResult(body["messages"], body.get("description", ""))
-    elif "inputRequests" in body:
-        result = InputRequired(body["inputRequests"], body["answers"], body["state"], body.get("refused", {}))
-    else:
-        result = ToolResult(body["content"], body.get("structuredContent"), body["isError"])
-    return outcome_of(outcome, result, wire=data)
-
-
-UNANSWERED = {
-    Outcome.NOT_STARTED: "The call of '{name}' was abandoned before it started. Nothing ran. Try again.",
-    Outcome.LOST: "The process that ran '{name}' was lost. The call may have run partially.",
-    Outcome.TIMEOUT: "The call of '{name}' took too long and was abandoned.",
-    Outcome.CANCELLED: UNKNOWN.message,
-    Outcome.INTERRUPTED: SHUTDOWN.message,
-}
-
-
-NOT_KEPT = "The call of '{name}' has ended, but its result is no longer stored. It ran: check before you call it again."
-
-
-def unanswered(outcome: Outcome, name: str) -> CallOutcome:
-    """Return the response to a call that ended without an answer, or whose answer is no longer stored."""
-    return outcome_of(outcome, failed(UNANSWERED.get(outcome, NOT_KEPT).format(name=name)))
-
-
 def outcome_of(
     outcome: Outcome, result: Result, refusal: RpcError | None = None, *, wire: bytes | None = None
 ) -> CallOutcome:
@@ -162,9 +123,14 @@ def outcome_of(
 
 
 class LocalCall:
-    """A call that runs in this process. Subclasses implement `interrupt`, which cancels what the call awaits."""
+    """A call that runs in this process, on the event loop of the asyncio task that makes it.
+
+    Stopping it cancels that task, from `note_start` to `note_end`.
+    """
 
     def __init__(self, id: UUID, session_id: UUID | None, request_id: str, timeout_seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[Any] | None = None
         self.id = id
         self.session_id = session_id
         self.request_id = request_id
@@ -174,8 +140,16 @@ class LocalCall:
         self.reason: StopReason | None = None
         self.has_asked = False
 
+    def note_start(self) -> None:
+        """Note that the function starts, in the current asyncio task."""
+        self._task = asyncio.current_task(self._loop)
+
+    def note_end(self) -> None:
+        """Note that the function has ended: a cancellation would only interrupt the settlement of the call."""
+        self._task = None
+
     def stop(self, outcome: Outcome, reason: StopReason | None = None) -> None:
-        """Stop the call with this `outcome`. Without `reason`, the reason is read from the database.
+        """Stop the call with this `outcome`, from any thread. Without `reason`, it is read from the database.
 
         Stopping twice has no effect.
         """
@@ -183,6 +157,14 @@ class LocalCall:
             self.stopped_as, self.reason = outcome, reason
             self.cancelled.set()
             self.interrupt()
+
+    def interrupt(self) -> None:
+        """Cancel what the function awaits; called from any thread."""
+        self._loop.call_soon_threadsafe(self._cancel_task)
+
+    def _cancel_task(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
     async def answer(self, name: str) -> Mapping[str, Any]:
         """Return the client's response to a question; the deadline pauses meanwhile. Raises `inputs.NoAnswer`."""
@@ -197,10 +179,6 @@ class LocalCall:
 
     def settled_elsewhere(self) -> None:
         """Handle settlement by another process while the function still runs; called from any thread."""
-
-    def interrupt(self) -> None:
-        """Cancel what the call awaits; called from any thread."""
-        raise NotImplementedError
 
 
 # Running calls by id. The code that runs a call adds and removes it.
@@ -261,6 +239,7 @@ async def run_tool(
             if call.stopped_as is None and task.cancelling():
                 raise
             task.uncancel()
+        call.note_end()
         await context.give_up()
         return stopped(tool.method, call.stopped_as or Outcome.CANCELLED, _reason(call, problem))
     except Unanswered as unanswered:

@@ -26,7 +26,8 @@ from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls import inputs, limits, run, uncertain
 from tools_app.calls.background import queue
 from tools_app.calls.invocation import End, call_topic, encoded, record_builder_of_row
-from tools_app.calls.run import UNRECORDED, CallOutcome, LocalCall, outcome_of, stopped, unanswered
+from tools_app.calls.recorded_answers import unanswered
+from tools_app.calls.run import UNRECORDED, CallOutcome, LocalCall, outcome_of, stopped
 from tools_app.models import Call, CallEvent, CallStatus, Outcome, Process, ProcessDeath, RunningCall
 from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
 from tools_app.tool_api.results import ToolResult

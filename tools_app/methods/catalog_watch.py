@@ -95,18 +95,20 @@ class CatalogWatch:
             self._polling.cancel()
             self._polling = None
 
-    async def want(self, tenant_id: UUID, on_change: OnChange, uris: frozenset[str]) -> None:
-        """Let a follower hear of these resources, also if an upstream tells of their updates.
-
-        Waits a little until the upstreams are asked for them.
-        """
+    def want(self, tenant_id: UUID, on_change: OnChange, uris: frozenset[str]) -> None:
+        """Let a follower hear of these resources, also if an upstream tells of their updates."""
         tenant = self._tenants.get(tenant_id)
-        if tenant is None or tenant.followers.get(on_change, uris) == uris:
-            return
-        tenant.followers[on_change] = uris
-        with suppress(TimeoutError):
-            async with asyncio.timeout(UPSTREAM_SECONDS):
-                await asyncio.shield(tenant.follow_later())
+        if tenant is not None and tenant.followers.get(on_change, uris) != uris:
+            tenant.followers[on_change] = uris
+            tenant.follow_later()
+
+    async def wait_asked(self, tenant_id: UUID, on_change: OnChange) -> None:
+        """Wait until the upstreams were asked for what a follower wants by now, for UPSTREAM_SECONDS at most."""
+        tenant = self._tenants.get(tenant_id)
+        if tenant is not None and tenant.followers.get(on_change) and tenant.following is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(UPSTREAM_SECONDS):
+                    await asyncio.shield(tenant.following)
 
     def add_session(self, session_id: UUID, reread: OnReread, completed: Completed) -> None:
         """Call `reread` when the subscriptions of a session may have changed, until `remove_session`.
@@ -168,11 +170,11 @@ class _TenantWatch:
     def __init__(self, tenant_id: UUID, listener: TopicListener) -> None:
         self.followers: dict[OnChange, frozenset[str]] = {}
         self.started = asyncio.Event()
+        self.following: asyncio.Future[None] | None = None
         self._tenant_id = tenant_id
         self._known: Catalog | None = None
         self._comparing = asyncio.Lock()
         self._wanted: dict[Endpoint, frozenset[str]] = {}
-        self._following: asyncio.Future[None] | None = None
         self._is_stale = False
         self._needs_credentials = False
         self._loop = asyncio.get_running_loop()
@@ -185,12 +187,11 @@ class _TenantWatch:
             # The traceback of its end refers to this watch, a reference cycle.
             self._task = None
 
-    def follow_later(self) -> "asyncio.Future[None]":
-        """Ask the upstreams for the resources that are wanted now; the result is there when they were asked."""
+    def follow_later(self) -> None:
+        """Ask the upstreams for the resources that are wanted now; `following` is done when they were asked."""
         self._is_stale = True
-        if self._following is None or self._following.done():
-            self._following = asyncio.ensure_future(self._follow_upstreams())
-        return self._following
+        if self.following is None or self.following.done():
+            self.following = asyncio.ensure_future(self._follow_upstreams())
 
     def follow_credentials(self) -> None:
         """Ask upstreams with another credential, if theirs has changed: a token is replaced before it expires."""

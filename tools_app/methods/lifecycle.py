@@ -3,7 +3,9 @@
 `logging/setLevel`, which changes a session's agreement later in the handshake era, is part of it.
 """
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -82,7 +84,23 @@ def parse_initialize(params: Mapping[str, Any]) -> Initialization:
 async def open_session(
     initialization: Initialization, principal: Principal, remote_address: str, existing: SessionFacts | None
 ) -> SessionFacts:
-    """Return the session that `initialize` opens: the one that was `existing` for it, or a new one."""
+    """Return the session that `initialize` opens: the one that was `existing` for it, or a new one.
+
+    A caller that is cancelled meanwhile leaves no session: it would count against the tenant's limit until it is idle
+    for too long.
+    """
+    opening = asyncio.create_task(_open_session(initialization, principal, remote_address, existing))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        with suppress(Exception):  # the cancellation is what the caller is to see
+            await sessions.end(await opening, "closed")
+        raise
+
+
+async def _open_session(
+    initialization: Initialization, principal: Principal, remote_address: str, existing: SessionFacts | None
+) -> SessionFacts:
     if existing is None:
         wire_id = await sessions.start(principal, initialization.negotiation(principal), remote_address)
         digest = digest_of(wire_id)

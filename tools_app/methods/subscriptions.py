@@ -77,7 +77,11 @@ class ChangeStream:
         tenant_id = self._principal.tenant_id
         now = await compiled.cache.get(tenant_id) if uris else None
         readable = frozenset(uri for uri in uris if _may_receive(uri, now, self._principal))
-        await catalog_watch(self._listener).want(tenant_id, self._on_change, readable)
+        catalog_watch(self._listener).want(tenant_id, self._on_change, readable)
+
+    async def _wait_asked(self) -> None:
+        """Wait a little until the upstreams were asked to tell of the wanted resources."""
+        await catalog_watch(self._listener).wait_asked(self._principal.tenant_id, self._on_change)
 
     def _on_change(self, change: Change) -> None:
         self._change = self._change.followed_by(change) if self._change is not None else change
@@ -135,6 +139,7 @@ class SessionStream(ChangeStream):
         super().__init__(principal, listener)
         self._session = session
         self._id = new_id()
+        self._reading = asyncio.Lock()
         # Ids of pages that are done with.
         self._pages: list[str] = []
 
@@ -173,8 +178,11 @@ class SessionStream(ChangeStream):
         return [*frames, *map(Frame, messages)] if messages and await self._is_listener() else frames
 
     async def _follow_resources(self) -> None:
-        """Follow the resources that the session has subscribed to by now."""
-        await self._want(await self._subscribed())
+        """Follow the resources that the session has subscribed to by now; returns when the upstreams were asked."""
+        # Of two readings at a time, the one that began first must not have the last word.
+        async with self._reading:
+            await self._want(await self._subscribed())
+        await self._wait_asked()
 
     async def _subscribed(self) -> frozenset[str]:
         try:
@@ -214,6 +222,7 @@ class ListenStream(ChangeStream):
         self._agreed = await self._agree(context)
         await super().open(wake)
         await self._want(self._agreed.get(RESOURCES, ()))
+        await self._wait_asked()
         if self._tasks:
             self._watching = asyncio.create_task(self._watch_tasks())
         params = {"_meta": self._meta, "notifications": self._agreed}

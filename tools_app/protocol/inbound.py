@@ -160,6 +160,13 @@ def decoded(value: str | None) -> str | None:
         return None
 
 
+def encoded(text: str) -> str:
+    """Return a text as a header value, in Base64 where it is needed (2026-07-28, Streamable HTTP, §Value Encoding)."""
+    is_plain = text.isascii() and text.isprintable() and text == text.strip() and not text.startswith(_ENCODED_START)
+    payload = base64.b64encode(text.encode()).decode()
+    return text if is_plain and text else f"{_ENCODED_START}{payload}{_ENCODED_END}"
+
+
 def log_level(request: Request) -> str | None:
     """Return the request's minimum log level (2026-07-28, logging, §Per-Request Log Level).
 

@@ -34,7 +34,7 @@ class InvalidMirror(ValueError):
 
 
 def mirrored(schema: Mapping[str, Any]) -> tuple[Mirrored, ...]:
-    """Return the parameters that `schema` marks. Raises BadMirror for a mark that the specification forbids."""
+    """Return the parameters that `schema` marks. Raises InvalidMirror for a mark that the specification forbids."""
     found: list[Mirrored] = []
     allowed = set()
     for path, place, inner in _properties(schema, (), ()):

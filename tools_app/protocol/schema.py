@@ -39,7 +39,7 @@ class FieldProblem:
 class CompiledSchema:
     """A compiled schema in the dialect that it names, 2020-12 by default.
 
-    References to other documents are never fetched: such a schema raises BadSchema here.
+    References to other documents are never fetched: such a schema raises InvalidSchema here.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:

@@ -31,7 +31,7 @@ class SchemaTooComplex(ValueError):
 
 
 def check(schema: Any) -> int:
-    """Count a schema's paths to one value. Raises TooMuch if it is too large, too deep or has too many paths."""
+    """Count a schema's paths to one value. Raises SchemaTooComplex for too many, or too large a schema."""
     try:
         return _Measure(schema).ways(schema, 0)
     except RecursionError:

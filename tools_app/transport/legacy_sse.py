@@ -12,13 +12,13 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from channels.generic.http import AsyncHttpConsumer
-from django.db import Error
+from django.db import Error, OperationalError
 
 from tools_app.access import sessions
 from tools_app.access.sessions import Negotiation
 from tools_app.calls import limits
 from tools_app.core.config import config
-from tools_app.core.database import run_in_db_thread
+from tools_app.core.database import MAX_SECONDS, run_in_db_thread, run_in_db_thread_unbounded
 from tools_app.core.notifications import publish
 from tools_app.core.notifications.listener import TopicListener
 from tools_app.protocol import jsonrpc, sse
@@ -54,6 +54,7 @@ class Inbox:
         self.session_id = session_id
         self._messages: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._fetching = asyncio.Lock()
+        self._taking: asyncio.Task[list[bytes]] | None = None
         self._bytes = 0
 
     async def next(self) -> bytes | None:
@@ -84,9 +85,20 @@ class Inbox:
     async def fetch(self) -> None:
         """Add the messages that other processes stored in the database."""
         async with self._fetching:
-            while messages := await run_in_db_thread(sse_mailbox.take, self.session_id):
+            while messages := await self._take():
                 for message in messages:
                     self._add(message)
+
+    async def _take(self) -> list[bytes]:
+        """Remove and return the next messages. Those of a caller that stopped waiting are for the one after it."""
+        if self._taking is None:
+            self._taking = asyncio.create_task(run_in_db_thread_unbounded(sse_mailbox.take, self.session_id))
+        taking = self._taking
+        await asyncio.wait([taking], timeout=MAX_SECONDS)
+        if not taking.done():
+            raise OperationalError("the database does not answer")
+        self._taking = None
+        return taking.result()
 
     async def keep_fetching(self, listener: TopicListener) -> None:
         """Fetch on each notification, and when the poll finds messages."""

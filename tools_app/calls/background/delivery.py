@@ -19,7 +19,8 @@ from tools_app.calls import inputs, notices, stop_reasons
 from tools_app.calls.background import enqueue, update_reader
 from tools_app.calls.events import CallUpdate, Event, SendEvent
 from tools_app.calls.invocation import CallRecordBuilder, Invocation, call_topic
-from tools_app.calls.run import CallOutcome, deserialize, unanswered
+from tools_app.calls.recorded_answers import deserialize, unanswered
+from tools_app.calls.run import CallOutcome
 from tools_app.calls.stop_reasons import StopReason
 from tools_app.catalog.compiled import CompiledTool
 from tools_app.core import fair_scheduler
@@ -52,13 +53,14 @@ async def run_in_worker(
             fair_scheduler.release_slot()
             finished = await forward_events(call_id, tool.name, send_event, subscription)
         except asyncio.CancelledError as cancellation:
-            await asyncio.shield(_give_up(call_id, start, stop_reasons.reason_of(cancellation)))
+            await asyncio.shield(give_up(call_id, start, stop_reasons.reason_of(cancellation)))
             raise
     assert isinstance(finished, CallOutcome), "only tasks are put aside"
     return finished
 
 
-async def _give_up(call_id: UUID, start: "asyncio.Task[None]", reason: StopReason) -> None:
+async def give_up(call_id: UUID, start: "asyncio.Task[None]", reason: StopReason) -> None:
+    """Request the cancellation of a call, once the asyncio task that starts it has ended."""
     await asyncio.gather(start, return_exceptions=True)
     await request_cancel([call_id], reason)
 

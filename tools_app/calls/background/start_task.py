@@ -119,26 +119,26 @@ async def run_as_task(
         send_event(event)
 
     with listener.subscribe(call_topic(call_id)) as subscription:
-        await enqueue.start_background_call(invocation, tool, builder)
-        fair_scheduler.release_slot()
-        if invocation.session is not None or tool.task == TaskSupport.REQUIRED:
-            await _become_task(call_id)
-            return TaskCreated(call_id, task_state.initial_state(builder))
+        # A separate asyncio task: a partly started call could not be cancelled.
+        start = asyncio.create_task(enqueue.start_background_call(invocation, tool, builder))
         try:
-            async with asyncio.timeout(TASK_AFTER_SECONDS):
-                ended = await delivery.forward_events(call_id, tool.name, until_task, subscription)
-        except (TimeoutError, _TaskBegun):
-            await _become_task(call_id)
-            return TaskCreated(call_id)
+            await asyncio.shield(start)
+            fair_scheduler.release_slot()
+            if invocation.session is not None or tool.task == TaskSupport.REQUIRED:
+                await _become_task(call_id)
+                return TaskCreated(call_id, task_state.initial_state(builder))
+            try:
+                async with asyncio.timeout(TASK_AFTER_SECONDS):
+                    ended = await delivery.forward_events(call_id, tool.name, until_task, subscription)
+            except (TimeoutError, _TaskBegun):
+                await _become_task(call_id)
+                return TaskCreated(call_id)
+            if isinstance(ended, AwaitingInput):
+                return await _questions(call_id)
         except asyncio.CancelledError as cancellation:
-            await asyncio.shield(delivery.request_cancel([call_id], stop_reasons.reason_of(cancellation)))
+            # Its client has not been told that the call is a task, so it can neither cancel nor answer it.
+            await asyncio.shield(delivery.give_up(call_id, start, stop_reasons.reason_of(cancellation)))
             raise
-    if isinstance(ended, AwaitingInput):
-        try:
-            return await _questions(call_id)
-        except (Error, RecorderUnavailable) as problem:
-            uncertain.may_have_run.note(call_id)
-            raise RpcError(INTERNAL_ERROR, UNRECORDED, retry_after=1) from problem
     # Answered directly, so it is not a task. If the database is unavailable, the row stays until it expires.
     with suppress(Error):
         await run_in_db_thread(CallAnswer.objects.filter(pk=call_id).delete)
@@ -153,14 +153,20 @@ async def _become_task(call_id: UUID) -> None:
 
 
 async def _questions(call_id: UUID) -> CallOutcome | TaskCreated:
-    """Return the questions of a call that is not a task yet. As for any other call, they end it."""
-    row = await run_in_db_thread(RunningCall.objects.filter(pk=call_id).first)
-    if row is None or not row.is_awaiting_input:
-        return TaskCreated(call_id)
-    payload = payload_of_row(row)
-    requests = {one["name"]: one["request"] for one in row.asked.values()}
-    known = payload.round
-    finished = outcome_of(Outcome.INPUT_REQUIRED, InputRequired(requests, known.answers, known.state, known.refused))
-    builder = record_builder_of_row(row, event_count=await run_in_db_thread(row.last_event_sequence))
-    settled = await recorder.current().recording(builder.finished(finished))
+    """Return the questions of a call that is not a task yet. As for any other call, they end it. Raises RpcError."""
+    try:
+        row = await run_in_db_thread(RunningCall.objects.filter(pk=call_id).first)
+        if row is None or not row.is_awaiting_input:
+            return TaskCreated(call_id)
+        payload = payload_of_row(row)
+        requests = {one["name"]: one["request"] for one in row.asked.values()}
+        known = payload.round
+        finished = outcome_of(
+            Outcome.INPUT_REQUIRED, InputRequired(requests, known.answers, known.state, known.refused)
+        )
+        builder = record_builder_of_row(row, event_count=await run_in_db_thread(row.last_event_sequence))
+        settled = await recorder.current().recording(builder.finished(finished))
+    except (Error, RecorderUnavailable) as problem:
+        uncertain.may_have_run.note(call_id)
+        raise RpcError(INTERNAL_ERROR, UNRECORDED, retry_after=1) from problem
     return finished if settled else TaskCreated(call_id)

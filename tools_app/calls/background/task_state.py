@@ -1,5 +1,6 @@
 """Tasks as seen by their clients. The row of a call is the task; its encrypted answer is the result."""
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -7,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -18,9 +19,10 @@ from tools_app.calls.background.broker import BrokerUnavailable
 from tools_app.calls.background.payload import payload_of_row
 from tools_app.calls.events import answer_purpose
 from tools_app.calls.invocation import CallRecordBuilder, call_topic
-from tools_app.calls.run import CallOutcome, deserialize
+from tools_app.calls.recorded_answers import deserialize
+from tools_app.calls.run import CallOutcome
 from tools_app.core import encryption
-from tools_app.core.database import run_in_db_thread
+from tools_app.core.database import MAX_SECONDS, run_in_db_thread, run_in_db_thread_unbounded
 from tools_app.core.notifications import publish
 from tools_app.models import Call, CallAnswer, CallEvent, CallStatus, Outcome, RunningCall
 from tools_app.tool_api.results import ToolResult
@@ -30,6 +32,9 @@ log = logging.getLogger(__name__)
 WORKING, INPUT_REQUIRED, COMPLETED, FAILED, CANCELLED = "working", "input_required", "completed", "failed", "cancelled"
 ENDED = frozenset({COMPLETED, FAILED, CANCELLED})
 IN_PROGRESS = "In progress."
+
+# The updates that are in progress: the event loop itself keeps no task alive.
+_updates: set[asyncio.Task[None]] = set()
 
 
 class TaskState(msgspec.Struct, frozen=True):
@@ -76,8 +81,26 @@ async def list_tasks(principal: Principal, before: UUID | None, most: int) -> li
 
 
 async def update(call_id: UUID, principal: Principal, answers: Mapping[str, Any]) -> None:
-    """Store answers to a task's questions. It continues once it has all of them. Other answers are ignored."""
-    ready = await run_in_db_thread(_update, call_id, principal, answers)
+    """Store answers to a task's questions. It continues once it has all of them. Other answers are ignored.
+
+    Raises OperationalError after MAX_SECONDS, so that no client waits for a database that hangs. The update is
+    completed nevertheless, also if the caller is cancelled: nobody else would start a task that was only stored.
+    """
+    updating = asyncio.create_task(_update_and_start(call_id, principal, answers))
+    _updates.add(updating)
+    updating.add_done_callback(_update_ended)
+    bound = asyncio.timeout(MAX_SECONDS)
+    try:
+        async with bound:
+            await asyncio.shield(updating)
+    except TimeoutError:
+        if bound.expired():
+            raise OperationalError("the database does not answer") from None
+        raise
+
+
+async def _update_and_start(call_id: UUID, principal: Principal, answers: Mapping[str, Any]) -> None:
+    ready = await run_in_db_thread_unbounded(_update, call_id, principal, answers)
     if ready is None:
         return
     try:
@@ -85,6 +108,12 @@ async def update(call_id: UUID, principal: Principal, answers: Mapping[str, Any]
     except BrokerUnavailable as problem:
         # The answers are stored and the task has the status queued: it is requeued when the broker is back.
         log.warning("Task %s continues later: %s", call_id, problem)
+
+
+def _update_ended(updating: "asyncio.Task[None]") -> None:
+    _updates.discard(updating)
+    if not updating.cancelled() and (problem := updating.exception()):
+        log.warning("An update of a task failed: %s", problem)
 
 
 def _rows_of_key(principal: Principal, rows: "QuerySet[Any]") -> "QuerySet[Any]":
@@ -106,10 +135,10 @@ def _listed(principal: Principal, before: UUID | None, most: int) -> list[TaskSt
     ended = _rows_of_key(principal, Call.objects.filter(pk__in=unexpired.values("call_id")))
     if before is not None:
         running, ended = running.filter(pk__lt=before), ended.filter(pk__lt=before)
-    # Ids are ordered by creation time.
+    # Ids are ordered by creation time. Running tasks first: one that ends in between is then found twice, not missed.
+    states = [_of_running(row) for row in running.order_by("-pk")[:most]]
     newest = list(ended.order_by("-pk")[:most])
     answers = CallAnswer.objects.in_bulk([row.pk for row in newest])
-    states = [_of_running(row) for row in running.order_by("-pk")[:most]]
     states += [_of_ended(row, answers[row.pk]) for row in newest if row.pk in answers]
     return sorted({state.id: state for state in states}.values(), key=lambda state: state.id, reverse=True)[:most]
 

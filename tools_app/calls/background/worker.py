@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from threading import Lock
 from time import monotonic, sleep
 from typing import Any
 from uuid import UUID
@@ -87,21 +86,6 @@ async def run_in_process(call_id: UUID) -> None:
         await run_in_db_thread_unbounded(_settle, claim, await _run(claim))
 
 
-class _RowCall(LocalCall):
-    """A call that runs from its row, on the event loop of this asyncio task."""
-
-    def __init__(self, row: RunningCall, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
-        # Only `tasks/cancel` cancels a task: `notifications/cancelled` must not match it.
-        session_id = row.session_id if row.task_seconds is None else None
-        super().__init__(row.pk, session_id, row.request_id, row.timeout_seconds)
-        self._loop = loop
-        self._task = task
-
-    def interrupt(self) -> None:
-        """Cancel what the call awaits."""
-        self._loop.call_soon_threadsafe(self._task.cancel)
-
-
 async def _run(claim: Claim) -> RunResult:
     row, tool = claim.row, claim.tool
     set_log_context_of_row(row, claim.tenant.slug, claim.payload.arguments)
@@ -111,9 +95,10 @@ async def _run(claim: Claim) -> RunResult:
             "its tool was disabled or deleted before the call started",
         )
         return RunResult(outcome_of(Outcome.NOT_STARTED, result))
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    call = _RowCall(row, loop, task)
+    # Only `tasks/cancel` cancels a task: `notifications/cancelled` must not match it.
+    session_id = row.session_id if row.task_seconds is None else None
+    call = LocalCall(row.pk, session_id, row.request_id, row.timeout_seconds)
+    call.note_start()
     run.running_calls[call.id] = call
     try:
         if row.cancel_requested:
@@ -121,11 +106,12 @@ async def _run(claim: Claim) -> RunResult:
             return RunResult(stopped(row.method, Outcome.CANCELLED, UNKNOWN), has_inputs=True)
         emit = _emitter(claim)
         converse = partial(_conversation, claim, emit, call)
-        context = ToolContext(row.pk, _caller(claim), emit, call.cancelled, converse, loop=loop)
+        context = ToolContext(row.pk, _caller(claim), emit, call.cancelled, converse, loop=asyncio.get_running_loop())
         execute = run_tool if tracing.active is None else traced.run
         outcome = await execute(tool, claim.payload.arguments, context, call)
         return RunResult(outcome, has_inputs=call.has_asked or call.stopped_as is Outcome.CANCELLED)
     finally:
+        call.note_end()
         del run.running_calls[call.id]
 
 
@@ -156,14 +142,10 @@ def _conversation(claim: Claim, emit: Emit, call: LocalCall) -> Conversation:
 def _emitter(claim: Claim) -> Callable[[str, dict[str, Any]], None]:
     builder, token = claim.builder, claim.payload.progress_token
     topic = call_topic(builder.facts.id)
-    in_order = Lock()
 
     def emit(kind: str, data: dict[str, Any]) -> None:
-        """Record an event, and notify the process that streams the call once it is durable.
-
-        Sequence numbers follow the order of the records, so that a reader never misses an earlier event.
-        """
-        with in_order:
+        """Record an event, and notify the process that streams the call once it is durable."""
+        with builder.record_order:
             recorder.current().submit(builder.event(kind, event_data(kind, data, token, builder), topic))
 
     return emit
