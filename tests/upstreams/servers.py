@@ -57,10 +57,18 @@ class SdkServer:
     era: str = ""
     port: int = 0
     app: Any = None
+    _loop: asyncio.AbstractEventLoop | None = None
+    _patience: asyncio.Timeout | None = None
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/mcp"
+
+    def lose_patience(self) -> None:
+        """End the wait for the answer to the last form that `ask` sent: its call fails."""
+        assert self._loop is not None
+        assert self._patience is not None
+        self._loop.call_soon_threadsafe(self._patience.reschedule, 0.0)
 
     def new_app(self, **options: Any) -> Any:
         server: Server[Any] = Server(
@@ -141,7 +149,8 @@ class SdkServer:
                 continue
             field = arguments.get("field", "name")
             form = {"type": "object", "properties": {field: {"type": "string"}}, "required": [field]}
-            async with asyncio.timeout(arguments.get("patience", WAIT_SECONDS)):
+            self._loop = asyncio.get_running_loop()
+            async with asyncio.timeout(WAIT_SECONDS) as self._patience:
                 response = await context.session.elicit_form("Who?", form, related_request_id=context.request_id)
             names.append(response.content["name"] if response.content else response.action)
             await context.session.report_progress(number, None, f"Answer {number}")

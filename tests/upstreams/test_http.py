@@ -1,8 +1,10 @@
 """Upstreams over HTTP: sessions, resumed streams, invalid responses, credentials, and loops of hubs."""
 
+import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -13,10 +15,15 @@ from tests.upstreams.servers import SdkServer
 from tests.web_services import Received, Service, http_response
 from tests.wire.client import Peer, RawClient
 from tools_app.catalog import authoring
+from tools_app.catalog.http.addresses import parse_networks
+from tools_app.catalog.http.urls import parse_url
 from tools_app.models import Call, CallEvent, Outcome, Tenant, Upstream
 from tools_app.server.embedded import EmbeddedHub
+from tools_app.upstreams import client as upstream_client
 from tools_app.upstreams import connections, service
+from tools_app.upstreams.client import HANDSHAKE, Client
 from tools_app.upstreams.errors import LoopRefused, UpstreamFailed
+from tools_app.upstreams.http import Bounds, HttpTransport
 
 WAIT_SECONDS = 30.0
 EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
@@ -81,8 +88,8 @@ class ForgetfulServer:
             found = {"protocolVersion": "2025-03-26", "capabilities": {"tools": {}}, "serverInfo": {"name": "old"}}
             body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": found}).encode()
             return http_response(200, body, JSON, Mcp_Session_Id=f"s{self.session_count}", Connection="close")
-        if request.headers.get("mcp-session-id") not in self.session_ids:
-            return http_response(404, b"no such session", Connection="close")
+        if (session_id := request.headers.get("mcp-session-id")) not in self.session_ids:
+            return http_response(404 if session_id else 400, b"no such session", Connection="close")
         if "id" not in message:
             return http_response(202, Connection="close")
         if message["method"] == "tools/list":
@@ -105,6 +112,91 @@ def test_a_forgotten_session_is_renewed_and_the_call_runs_once(
     server.session_ids.clear()
     assert text_of(peer.result("look")) == "run 2"
     assert (server.session_count, server.calls) == (3, 2)
+
+
+class RestartedServer(ForgetfulServer):
+    """Opens a session when `may_initialize` is set, and answers what has the cursor "late" once that was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late_arrived, self.initializing, self.may_initialize = (threading.Event() for _ in range(3))
+
+    def __call__(self, request: Received) -> bytes:
+        message = json.loads(request.body)
+        if message["method"] == "initialize":
+            self.initializing.set()
+            assert self.may_initialize.wait(WAIT_SECONDS)
+        elif message.get("params", {}).get("cursor") == "late":
+            self.late_arrived.set()
+            assert self.initializing.wait(WAIT_SECONDS)
+        return super().__call__(request)
+
+    @asynccontextmanager
+    async def client(self, url: str) -> AsyncIterator[Client]:
+        """Connect a client, and forget its session."""
+        transport = HttpTransport(parse_url(url), {}, parse_networks(["127.0.0.0/8"]), Bounds(WAIT_SECONDS, 10**6))
+        client = Client(transport, HANDSHAKE)
+        async with asyncio.timeout(WAIT_SECONDS):
+            self.may_initialize.set()
+            await client.connect()
+            self.session_ids.clear()
+            self.initializing.clear()
+            self.may_initialize.clear()
+            try:
+                yield client
+            finally:
+                self.may_initialize.set()
+                await client.close()
+
+
+def list_tools(client: Client, cursor: str) -> "asyncio.Task[dict[str, Any]]":
+    return asyncio.create_task(client.request("tools/list", {"cursor": cursor}))
+
+
+async def reached(event: threading.Event) -> None:
+    assert await asyncio.to_thread(event.wait, WAIT_SECONDS)
+
+
+@pytest.mark.anyio
+async def test_requests_during_the_renewal_of_a_session_wait_for_it(serve: Callable[..., Service]) -> None:
+    """One was sent in the old session, and is refused after another one began to renew it. One begins meanwhile."""
+    server = RestartedServer()
+    async with server.client(f"{serve(server).url}/mcp") as client:
+        late = list_tools(client, "late")
+        await reached(server.late_arrived)
+        first = list_tools(client, "first")
+        await reached(server.initializing)
+        new = list_tools(client, "new")
+        assert client.offers("tools")
+        await asyncio.wait([late, new], timeout=0.3)
+        server.may_initialize.set()
+        assert await asyncio.gather(first, late, new) == [{"tools": [LOOK]}] * 3
+    assert server.session_count == 2
+
+
+@pytest.mark.anyio
+async def test_a_session_whose_renewal_was_cancelled_is_renewed_by_the_next_request(
+    serve: Callable[..., Service],
+) -> None:
+    server = RestartedServer()
+    async with server.client(f"{serve(server).url}/mcp") as client:
+        first = list_tools(client, "first")
+        await reached(server.initializing)
+        first.cancel()
+        await asyncio.wait([first])
+        server.may_initialize.set()
+        assert await list_tools(client, "next") == {"tools": [LOOK]}
+
+
+@pytest.mark.anyio
+async def test_a_renewal_that_takes_too_long_is_a_failure_of_the_upstream(
+    serve: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = RestartedServer()
+    async with server.client(f"{serve(server).url}/mcp") as client:
+        monkeypatch.setattr(upstream_client, "CONNECT_SECONDS", 0.05)
+        with pytest.raises(UpstreamFailed, match="did not connect"):
+            await list_tools(client, "first")
 
 
 # --- Streams ---

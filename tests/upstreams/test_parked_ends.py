@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 from django.db import OperationalError
 
+from tests.conftest import chores
 from tests.upstreams.servers import SdkServer
 from tests.upstreams.test_questions import FORMS, accept_name, add_asking_upstream, all_settled, result_text, retry
 from tests.wire.client import MODERN, Peer, RawClient
@@ -98,6 +99,8 @@ def test_a_call_that_was_answered_runs_on_for_as_long_as_its_client_waits(
 def test_an_end_that_cannot_be_recorded_is_recorded_later_and_once(
     peer: Peer, monkeypatch: pytest.MonkeyPatch, settings: Any, eventually: Callable[..., Any]
 ) -> None:
+    # The hub's own sweeper would record the ends, and delete their rows.
+    chores.forbid()
     settings.MCPHUB_ELICITATION_TIMEOUT = 0.1
     for _ in range(2):
         peer.result("books_ask")
@@ -119,23 +122,25 @@ def test_an_end_that_cannot_be_recorded_is_recorded_later_and_once(
 
 
 def test_an_outcome_that_nobody_fetches_is_recorded(
-    peer: Peer, make_overdue: Callable[[], None], eventually: Callable[..., Any]
+    peer: Peer, server: SdkServer, make_overdue: Callable[[], None], eventually: Callable[..., Any]
 ) -> None:
-    input_required = peer.result("books_ask", {"patience": 0.2})
+    input_required = peer.result("books_ask")
+    server.lose_patience()
     eventually(lambda: ParkedCall.objects.get().status == ParkedStatus.ENDED)
     make_overdue()
     sweeper = ParkedSweeper()
     eventually(lambda: all_settled(sweeper))
     assert outcomes() == [Outcome.INPUT_REQUIRED, Outcome.TOOL_ERROR]
-    assert "not run again" in result_text(answer_questions(peer, input_required, patience=0.2))
+    assert "not run again" in result_text(answer_questions(peer, input_required))
 
 
 def test_an_outcome_that_was_fetched_is_recorded_by_the_call_that_fetched_it(
-    peer: Peer, make_overdue: Callable[[], None], eventually: Callable[..., Any]
+    peer: Peer, server: SdkServer, make_overdue: Callable[[], None], eventually: Callable[..., Any]
 ) -> None:
-    input_required = peer.result("books_ask", {"patience": 0.2})
+    input_required = peer.result("books_ask")
+    server.lose_patience()
     eventually(lambda: ParkedCall.objects.get().status == ParkedStatus.ENDED)
-    assert answer_questions(peer, input_required, patience=0.2)["isError"]
+    assert answer_questions(peer, input_required)["isError"]
     make_overdue()
     assert all_settled(ParkedSweeper())
     assert outcomes() == [Outcome.INPUT_REQUIRED, Outcome.TOOL_ERROR]
@@ -156,22 +161,24 @@ def test_a_call_whose_attender_left_no_trace_is_recorded_as_lost(
 
 @pytest.mark.parametrize("bound", ["MAX_PARKED", "MAX_PARKED_OF_TENANT", "MAX_PARKED_OF_UPSTREAM", "MAX_PARKED_OF_KEY"])
 def test_ended_calls_that_nobody_fetched_count_towards_each_bound(
-    peer: Peer, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any], bound: str
+    peer: Peer, server: SdkServer, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any], bound: str
 ) -> None:
     monkeypatch.setattr(parked_rows, bound, 1)
-    peer.result("books_ask", {"patience": 0.2})
+    peer.result("books_ask")
+    server.lose_patience()
     eventually(lambda: ParkedCall.objects.get().status == ParkedStatus.ENDED)
-    assert "Too many calls wait for their clients" in result_text(peer.result("books_ask", {"patience": 0.2}))
+    assert "Too many calls wait for their clients" in result_text(peer.result("books_ask"))
     assert ParkedCall.objects.count() == 1
 
 
 def test_a_large_outcome_is_not_kept_for_a_client_that_may_not_come(
-    peer: Peer, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
+    peer: Peer, server: SdkServer, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr(parking, "MAX_STORED_BYTES", 10)
-    input_required = peer.result("books_ask", {"patience": 0.2})
+    input_required = peer.result("books_ask")
+    server.lose_patience()
     eventually(lambda: ParkedCall.objects.get().status == ParkedStatus.ENDED)
-    assert "a result of more than 10 bytes" in result_text(answer_questions(peer, input_required, patience=0.2))
+    assert "a result of more than 10 bytes" in result_text(answer_questions(peer, input_required))
 
 
 def test_further_questions_that_are_too_large_end_the_call(

@@ -8,14 +8,18 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.db.models import QuerySet
 
+from tests.conftest import chores
 from tests.upstreams.servers import SdkServer, tool
 from tests.wire.client import MODERN, Peer, RawClient, call_params, message_of
 from tests.wire.task_tools import EXTENSION
 from tools_app.access import keys
+from tools_app.calls import parked_ends
 from tools_app.calls.background import start_task
+from tools_app.calls.invocation import End
 from tools_app.calls.parked import ParkedSweeper
-from tools_app.calls.sweeper import Sweeper
+from tools_app.calls.sweeper import Sweeper, settle
 from tools_app.models import Call, Outcome, ParkedCall, ParkedStatus, RunningCall, Tenant, Tool, Upstream
 from tools_app.upstreams import connections, parked_rows, service, sessions
 
@@ -248,8 +252,10 @@ def test_the_error_of_a_client_reaches_the_upstream(handshake_upstream: SdkServe
 def test_an_upstream_that_goes_on_without_an_answer_withdraws_its_question(
     handshake_upstream: SdkServer, client: RawClient
 ) -> None:
-    with client.peer(OLD, FORMS).stream("tools/call", call_params("books_ask", {"patience": 0.2})) as stream:
-        input_required, cancelled, response = stream.read_to_end()
+    with client.peer(OLD, FORMS).stream("tools/call", call_params("books_ask")) as stream:
+        input_required = stream.next()
+        handshake_upstream.lose_patience()
+        cancelled, response = stream.read_to_end()
     assert cancelled["method"] == "notifications/cancelled"
     assert cancelled["params"]["requestId"] == input_required["id"]
     assert response["result"]["isError"] is True
@@ -258,10 +264,11 @@ def test_an_upstream_that_goes_on_without_an_answer_withdraws_its_question(
 def test_an_upstream_that_ends_a_parked_call_by_itself_gives_its_result_to_the_answer(
     handshake_upstream: SdkServer, modern_peer: Peer, eventually: Callable[..., Any]
 ) -> None:
-    input_required = modern_peer.result("books_ask", {"patience": 0.2})
+    input_required = modern_peer.result("books_ask")
+    handshake_upstream.lose_patience()
     eventually(lambda: ParkedCall.objects.get().status == ParkedStatus.ENDED)
     answers = dict.fromkeys(input_required["inputRequests"], accept_name("Ada"))
-    assert retry(modern_peer, "books_ask", input_required, answers, patience=0.2)["result"]["isError"] is True
+    assert retry(modern_peer, "books_ask", input_required, answers)["result"]["isError"] is True
     assert all_settled(ParkedSweeper())
 
 
@@ -432,6 +439,24 @@ def test_a_task_that_is_cancelled_takes_its_parked_call_with_it(
     eventually(lambda: calls.sweep() or parked.sweep() or (outcomes.exists() and not ParkedCall.objects.exists()))
     assert handshake_upstream.cancelled.wait(30)
     assert list(outcomes.all()) == ["cancelled"]
+
+
+def test_a_task_that_ends_elsewhere_at_this_moment_has_one_record(
+    handshake_upstream: SdkServer, task: tuple[Peer, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chores.forbid()
+    row, exists = ParkedCall.objects.get(), QuerySet.exists
+
+    def exists_before_the_end(rows: QuerySet[Any]) -> bool:
+        """Look for the record, which another process writes just after."""
+        found = exists(rows)
+        monkeypatch.undo()
+        assert settle(RunningCall.objects.get(), End(Outcome.TIMEOUT, is_error=True))
+        return found
+
+    monkeypatch.setattr(QuerySet, "exists", exists_before_the_end)
+    assert parked_ends.is_recorded_by_call(row, End(Outcome.LOST, is_error=True))
+    assert Call.objects.get(tool_name="books_ask").outcome == Outcome.TIMEOUT
 
 
 def test_a_task_ends_when_its_upstream_is_no_longer_held(

@@ -1,10 +1,13 @@
 """Resource updates and list changes of upstreams reach clients, in both eras of each."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from queue import Queue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +15,12 @@ import pytest
 from tests.upstreams.scripted import reply
 from tests.web_services import Received, Service, http_response
 from tests.wire.client import MODERN, Peer, RawClient, Stream, error_of, message_of
+from tools_app.access import sessions
 from tools_app.catalog import authoring
 from tools_app.models import ItemState, Resource, ResourceKind, Tenant, Upstream, UpstreamItem
 from tools_app.upstreams import connections, service
 from tools_app.upstreams.credentials.store import TENANT, save_value
+from tools_app.upstreams.updates.connection_updates import ACKNOWLEDGED, ConnectionUpdates
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +42,9 @@ class Publisher:
         # The credentials of the requests to subscribe.
         self.tokens: list[str] = []
         self.tools = [{"name": "look", "inputSchema": {"type": "object"}}]
+        # A request to subscribe is answered when this is set.
+        self.answers = threading.Event()
+        self.answers.set()
 
     def answer(self, request: Received) -> Any:
         if request.method == "GET":
@@ -47,6 +55,7 @@ class Publisher:
             return http_response(202)
         if message["method"] in {"resources/subscribe", "subscriptions/listen"}:
             self.tokens.append(request.headers.get("x-token", ""))
+            assert self.answers.wait(WAIT_SECONDS)
         session = request.headers.get("mcp-session-id")
         if session and session != f"s{self.sessions}":
             return http_response(404)
@@ -129,9 +138,13 @@ def _event(message: dict[str, Any]) -> bytes:
 
 @pytest.fixture(params=["handshake", "modern"])
 def publisher(
-    request: pytest.FixtureRequest, serve: Callable[..., Service], loopback_tenant: Tenant
+    request: pytest.FixtureRequest,
+    serve: Callable[..., Service],
+    loopback_tenant: Tenant,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Publisher]:
-    """An upstream of either era. All of its definitions but one are accepted."""
+    """An upstream of either era. All of its definitions but one are accepted. Subscriptions wait until it was asked."""
+    monkeypatch.setattr("tools_app.methods.catalog_watch.UPSTREAM_SECONDS", WAIT_SECONDS)
     publisher = Publisher()
     url = f"{serve(publisher.answer).url}/mcp"
     upstream = Upstream.objects.create(tenant=loopback_tenant, name="books", prefix="books", url=url, era=request.param)
@@ -175,6 +188,51 @@ def test_a_client_gets_the_updates_of_its_subscriptions_and_no_others(
         publisher.updated(PAGE)
         assert (updated(one), updated(both)) == (PAGE, PAGE)
     eventually(lambda: publisher.uris() == set())
+
+
+def test_a_second_request_to_subscribe_is_answered_when_the_upstream_was_asked(
+    publisher: Publisher, client: RawClient, eventually: Callable[..., Any]
+) -> None:
+    peer = client.peer("2025-11-25")
+    with peer.listening(), ThreadPoolExecutor() as threads:
+        publisher.tokens.clear()
+        publisher.answers.clear()
+        first = threads.submit(peer.request, "resources/subscribe", {"uri": GUIDE})
+        eventually(lambda: publisher.tokens)
+        second = threads.submit(peer.request, "resources/subscribe", {"uri": GUIDE})
+        with pytest.raises(TimeoutError):
+            second.result(0.3)
+        publisher.answers.set()
+        for request in (first, second):
+            assert message_of(request.result(WAIT_SECONDS))["result"] == {}
+        assert publisher.uris() == {GUIDE}
+
+
+def test_of_two_subscriptions_at_a_time_neither_is_lost(
+    publisher: Publisher, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that reads the session first goes on last."""
+    peer = client.peer("2025-11-25")
+    read, goes_on = threading.Event(), threading.Event()
+    fresh = sessions.cache.fresh
+
+    async def held_once(digest: str) -> Any:
+        known = await fresh(digest)
+        if known and known.subscriptions == {PAGE} and not read.is_set():
+            read.set()
+            assert await asyncio.to_thread(goes_on.wait, WAIT_SECONDS)
+        return known
+
+    with peer.listening(), ThreadPoolExecutor() as threads:
+        monkeypatch.setattr(sessions.cache, "fresh", held_once)
+        first = threads.submit(peer.request, "resources/subscribe", {"uri": PAGE})
+        assert read.wait(WAIT_SECONDS)
+        second = threads.submit(peer.request, "resources/subscribe", {"uri": GUIDE})
+        wait([second], 0.5)
+        goes_on.set()
+        for request in (first, second):
+            assert message_of(request.result(WAIT_SECONDS))["result"] == {}
+        assert publisher.uris() == {PAGE, GUIDE}
 
 
 def test_what_is_not_accepted_cannot_be_subscribed_to(publisher: Publisher, client: RawClient) -> None:
@@ -247,3 +305,44 @@ def test_an_announced_change_of_a_list_is_observed(publisher: Publisher, eventua
     publisher.tools = [{**publisher.tools[0], "description": "Something else."}]
     publisher.publish("notifications/tools/list_changed")
     eventually(lambda: UpstreamItem.objects.get(name="look").state == ItemState.CHANGED)
+
+
+class SlowToEnd:
+    """A client of a modern upstream that announces no lists. Its streams end when they may."""
+
+    is_modern, is_closed = True, False
+    server = SimpleNamespace(capabilities={"resources": {"subscribe": True}})
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+        self.ends, self.may_end = asyncio.Event(), asyncio.Event()
+
+    async def request(self, method: str, params: dict[str, Any], on_message: Callable[[Any], None]) -> None:
+        self.asked.append(params["notifications"]["resourceSubscriptions"])
+        on_message({"method": ACKNOWLEDGED})
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ends.set()
+            await self.may_end.wait()
+
+
+@pytest.mark.anyio
+async def test_what_is_wanted_while_the_last_stream_ends_is_asked_for_at_once() -> None:
+    client, told = SlowToEnd(), list[frozenset[str]]()
+
+    async def connect() -> Any:
+        return client
+
+    updates = ConnectionUpdates(connect, told.append)
+    async with asyncio.timeout(WAIT_SECONDS):
+        updates.set_uris([PAGE])
+        await updates.wait_requested()
+        updates.set_uris([])
+        await client.ends.wait()
+        updates.set_uris([GUIDE])
+        client.may_end.set()
+        await updates.wait_requested()
+        assert client.asked == [[PAGE], [GUIDE]]
+        await updates.close()
+    assert not told, "nothing was missed"

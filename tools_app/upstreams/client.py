@@ -5,10 +5,9 @@ when the upstream forgot it. A request that the upstream may have received is ne
 """
 
 import asyncio
-import base64
 import itertools
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -27,6 +26,7 @@ from tools_app.protocol.inbound import (
     SERVER_META,
     VERSION_HEADER,
     VERSION_META,
+    encoded,
 )
 from tools_app.protocol.versions import HANDSHAKE_VERSIONS, LATEST_HANDSHAKE, LATEST_MODERN, MODERN_VERSIONS
 from tools_app.tool_api.elicitation import declares
@@ -146,17 +146,15 @@ class Client:
         self._ids = itertools.count(1)
         self._renewing = asyncio.Lock()
         self._sessions = 0
+        self._has_expired = False
         self._cancelling: set[asyncio.Task[None]] = set()
         self.server = ServerInfo()
 
     async def connect(self) -> ServerInfo:
         """Negotiate the era and the revision. Raises UpstreamFailed and ErrorResponse."""
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                if self._era == HANDSHAKE or not await self._discover():
-                    await self._initialize()
-        except TimeoutError as problem:
-            raise UpstreamFailed(f"The upstream did not connect within {CONNECT_SECONDS:g} seconds.") from problem
+        async with _in_time():
+            if self._era == HANDSHAKE or not await self._discover():
+                await self._initialize()
         return self.server
 
     async def close(self) -> None:
@@ -226,11 +224,11 @@ class Client:
 
         Raises ErrorResponse for a JSON-RPC error of the upstream, and UpstreamFailed.
         """
-        session = self._sessions
+        session = await self._current_session()
         try:
             return await self._request(method, params, listen, headers or {}, answer)
         except SessionExpired:
-            await self._renew_session(session)
+            await self._current_session(expired=session)
             return await self._request(method, params, listen, headers or {}, answer)
 
     async def items(self, method: str, key: str) -> list[dict[str, Any]]:
@@ -322,8 +320,8 @@ class Client:
             headers |= {VERSION_HEADER: LATEST_MODERN, METHOD_HEADER: method}
             resource_name = params.get(NAMED_BY.get(method, ""))
             if isinstance(resource_name, str):
-                headers[NAME_HEADER] = encode_header_value(resource_name)
-        elif self.server.version:
+                headers[NAME_HEADER] = encoded(resource_name)
+        elif self.server.version and method != "initialize":
             headers[VERSION_HEADER] = self.server.version
         return headers
 
@@ -381,7 +379,8 @@ class Client:
         return True
 
     async def _initialize(self) -> None:
-        self.server = ServerInfo(era=HANDSHAKE)
+        if self.server.era != HANDSHAKE:  # during a renewal, others still read what the upstream offers
+            self.server = ServerInfo(era=HANDSHAKE)
         params = {"protocolVersion": LATEST_HANDSHAKE, "capabilities": self._capabilities, "clientInfo": CLIENT}
         result = await self._request("initialize", params, ignore, {}, None)
         version = result.get("protocolVersion")
@@ -411,14 +410,29 @@ class Client:
             capabilities=capabilities if isinstance(capabilities, dict) else {},
         )
 
-    async def _renew_session(self, session: int) -> None:
-        """Open a new session, unless another request did so meanwhile."""
+    async def _current_session(self, expired: int | None = None) -> int:
+        """Return the number of the session to send a request in: a new one in place of an expired one.
+
+        Waits while another request renews it: what is sent without a session meanwhile would be refused.
+        """
         async with self._renewing:
-            if self._sessions != session:
-                return
-            self._transport.forget_session()
-            async with asyncio.timeout(CONNECT_SECONDS):
-                await self._initialize()
+            if expired == self._sessions:
+                self._has_expired = True
+            if self._has_expired:  # also if the last renewal failed or was cancelled
+                self._transport.forget_session()
+                async with _in_time():
+                    await self._initialize()
+                self._has_expired = False
+            return self._sessions
+
+
+@asynccontextmanager
+async def _in_time() -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            yield
+    except TimeoutError as problem:
+        raise UpstreamFailed(f"The upstream did not connect within {CONNECT_SECONDS:g} seconds.") from problem
 
 
 async def answer_unsupported(message: Message) -> Message:
@@ -427,12 +441,6 @@ async def answer_unsupported(message: Message) -> Message:
     if message["method"] == "ping":
         return {**answer, "result": {}}
     return {**answer, "error": {"code": METHOD_NOT_FOUND, "message": f"Not supported: {str(message['method'])[:100]}"}}
-
-
-def encode_header_value(text: str) -> str:
-    """Return a parameter as a header's value, in Base64 where needed (2026-07-28, Streamable HTTP, §Value Encoding)."""
-    is_plain = text.isascii() and text.isprintable() and text == text.strip() and not text.startswith("=?base64?")
-    return text if is_plain and text else f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
 
 def _supports_handshake(data: Any) -> bool:

@@ -10,6 +10,7 @@ accepted ones before calls.
 import asyncio
 import logging
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Hashable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
@@ -43,6 +44,8 @@ T = TypeVar("T")
 # How long the definitions that an upstream listed are believed.
 CHECK_SECONDS: Final = 60.0
 LIST_SECONDS: Final = 30.0
+# How often definitions are listed in succession, if the upstream announces each time that they change meanwhile.
+MAX_LISTINGS: Final = 2
 # How long after an announced change the definitions are listed again.
 CHANGE_SECONDS: Final = 1.0
 SWEEP_SECONDS: Final = 5.0
@@ -79,12 +82,15 @@ class Connection:
     observe: Observe
     notify_updated: Callable[[Endpoint, frozenset[str]], None]
     active_calls: int = 0
+    is_closed: bool = False
     used_at: float = field(default_factory=monotonic)
     breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
     _client: Client | None = None
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
     _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _changed: set[str] = field(default_factory=set)
+    # How often the upstream announced a change, by kind.
+    _announced: Counter[str] = field(default_factory=Counter)
     _relisting: asyncio.Task[None] | None = None
     _digests: dict[str, tuple[float, dict[str, str]]] = field(default_factory=dict)
 
@@ -124,13 +130,20 @@ class Connection:
         await self._sessions.close_idle()
 
     async def _connect(self, profile: Profile) -> Client:
-        client = self.open_client(self.endpoint, self._handle_notification, profile)
+        self._check_open()
+        client = self.open_client(self.endpoint, self.handle_notification, profile)
         try:
             await client.connect()
+            self._check_open()
         except BaseException:
             await client.close()
             raise
         return client
+
+    def _check_open(self) -> None:
+        """Raise UpstreamFailed if the connection was closed: nobody would close a client that it opens."""
+        if self.is_closed:
+            raise UpstreamFailed("The connection to the upstream was closed. Try again.", sent=False)
 
     async def check(self, pin: Pin) -> None:
         """Raise ToolError unless the upstream lists the pinned definition."""
@@ -154,10 +167,6 @@ class Connection:
             return None
         return client.server if digests.get(pin.name) == pin.digest and not self.breaker.failures else None
 
-    def handle_notification(self, message: Message) -> None:
-        """Take a notification that belongs to no request, and that another client of this upstream got."""
-        self._handle_notification(message)
-
     async def digests(self, kind: str) -> dict[str, str]:
         """Return the digests of what the upstream lists, by name; at most CHECK_SECONDS old."""
         cached = self._cached_digests(kind)
@@ -175,29 +184,42 @@ class Connection:
 
     async def list_definitions(self, kind: str) -> Definitions:
         """List the definitions of one kind, and report them. Raises UpstreamFailed and ErrorResponse."""
-        _, listed_definitions = await self._list(kind)
-        if self.endpoint.owner:
-            await self.observe(self.endpoint.id, kind, listed_definitions)
-        return listed_definitions
+        async with self._listing:
+            _, listed_definitions = await self._list(kind)
+            if self.endpoint.owner:
+                await self.observe(self.endpoint.id, kind, listed_definitions)
+            return listed_definitions
 
     async def _list(self, kind: str) -> tuple[dict[str, str], Definitions]:
-        """Return the digests and the definitions."""
+        """Return the digests and the definitions. The caller holds the lock: an older listing never replaces a newer.
+
+        A listing during which a change was announced may be older than the change: it is made again, and the last one
+        that is made is not kept for further calls.
+        """
         client = await self.client()
-        started_at = monotonic()
+        listings = 0
         try:
             async with asyncio.timeout(LIST_SECONDS):
-                listed_definitions = await definitions(client, kind)
+                while True:
+                    started_at, announced = monotonic(), self._announced[kind]
+                    listed_definitions = await definitions(client, kind)
+                    listings += 1
+                    is_current = self._announced[kind] == announced
+                    if is_current or listings == MAX_LISTINGS:
+                        break
         except TimeoutError as problem:
             raise UpstreamFailed(f"The upstream did not list its {kind}s in {LIST_SECONDS:g} seconds.") from problem
         digests = {name: digest_of(definition) for name, definition in listed_definitions.items()}
-        self._digests[kind] = (started_at, digests)
+        if is_current:
+            self._digests[kind] = (started_at, digests)
         # What one key or person is shown does not say what the upstream offers to others.
         if not self.endpoint.owner:
             await self.observe(self.endpoint.id, kind, listed_definitions)
         return digests, listed_definitions
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connection for good. What upstreams still say as they end is ignored."""
+        self.is_closed = True
         if self._relisting is not None:
             self._relisting.cancel()
         await self.updates.close()
@@ -210,8 +232,10 @@ class Connection:
         if client is not None:
             await close_client(client)
 
-    def _handle_notification(self, message: Message) -> None:
-        """Forget lists that the upstream says have changed, and list them again soon, so that admins see it."""
+    def handle_notification(self, message: Message) -> None:
+        """Take a notification that belongs to no request. Changed lists are forgotten, and soon listed again."""
+        if self.is_closed:
+            return
         if message.get("method") == COMPLETED:
             self.pages.handle_completion(message)
             return
@@ -221,6 +245,7 @@ class Connection:
         kinds = CHANGED.get(str(message.get("method")), ())
         for kind in kinds:
             self._digests.pop(kind, None)
+        self._announced.update(kinds)
         self._changed.update(kinds)
         if self._changed and (self._relisting is None or self._relisting.done()):
             self._relisting = asyncio.get_running_loop().create_task(self._relist_changed())

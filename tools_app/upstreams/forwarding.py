@@ -26,6 +26,7 @@ from tools_app.protocol.errors import (
     RESERVED,
     RESOURCE_NOT_FOUND,
 )
+from tools_app.protocol.inbound import encoded
 from tools_app.protocol.jsonrpc import MAX_COMPLETED_LENGTH
 from tools_app.protocol.mirrored import Mirrored
 from tools_app.protocol.versions import LOG_LEVELS
@@ -43,7 +44,7 @@ from tools_app.tool_api.results import (
     failed,
 )
 from tools_app.upstreams import connections
-from tools_app.upstreams.client import TASKS_CAPABILITY, Message, encode_header_value
+from tools_app.upstreams.client import TASKS_CAPABILITY, Message
 from tools_app.upstreams.connections import Connection
 from tools_app.upstreams.credentials import resolve
 from tools_app.upstreams.errors import ErrorResponse, Refused, TaskFailed, UpstreamFailed
@@ -121,9 +122,7 @@ class ConnectionForwarder:
         as_task: bool,
     ) -> ToolResult:
         """Call a tool. Raises ToolError and CallCancelled."""
-        headers = {
-            parameter.header: encode_header_value(text) for parameter, text in mirroring.texts(mirrored, arguments)
-        }
+        headers = {parameter.header: encoded(text) for parameter, text in mirroring.texts(mirrored, arguments)}
         request = ForwardedRequest("tools/call", {"name": pin.name, "arguments": arguments}, headers, as_task)
         try:
             return _tool_result(await self._forward(endpoint, pin, request, context))

@@ -154,11 +154,12 @@ class HttpTransport:
         `answer` handles requests of the upstream. Raises UpstreamFailed.
         """
         self._running[message["id"]] = answer
+        session_id = self.session_id
         try:
             async with self._exchange("POST", headers, orjson.dumps(message)) as response:
                 self._store_session_id(message, response)
                 if response.status != OK:
-                    return await self._error_response(message, response)
+                    return await self._error_response(message, response, session_id)
                 if _media_type(response) != EVENT_STREAM:
                     return _response(await self._body(response, self._bounds.max_bytes), message)
                 reader = _ResponseReader(self, message, headers, listen, answer)
@@ -181,14 +182,10 @@ class HttpTransport:
             await self._post(message, headers, url)
 
     async def _post(self, message: Message, headers: Headers, url: Url | None) -> None:
+        session_id = self.session_id
         async with self._exchange("POST", headers, orjson.dumps(message), url) as response:
             if response.status not in {OK, ACCEPTED, 204}:
-                await self._error_response(message, response)
-
-    async def end_session(self, headers: Headers) -> None:
-        """Tell the upstream that the session is over, as a courtesy."""
-        async with self._exchange("DELETE", headers, None):
-            pass
+                await self._error_response(message, response, session_id)
 
     def respond_later(self, message: Message, headers: Headers, answer: Answer) -> None:
         """Answer a request of the upstream, while its stream is read on."""
@@ -293,10 +290,13 @@ class HttpTransport:
             session_id = response.headers.get(SESSION_HEADER.lower(), "")
             self.session_id = session_id if SESSION_ID.fullmatch(session_id) else ""
 
-    async def _error_response(self, message: Message, response: Response) -> Message:
-        """Return the JSON-RPC error of an unsuccessful status. Raises UpstreamFailed without one."""
+    async def _error_response(self, message: Message, response: Response, session_id: str) -> Message:
+        """Return the JSON-RPC error of an unsuccessful status. Raises UpstreamFailed without one.
+
+        `session_id` is the one that the request was sent with: another request may have renewed the session since.
+        """
         status = response.status
-        if status == NOT_FOUND and self.session_id:
+        if status == NOT_FOUND and session_id:
             raise SessionExpired
         if status in UNAUTHORIZED:
             text = f"The upstream refused the credential (HTTP {status}). An admin can set another one."
@@ -337,7 +337,7 @@ class HttpTransport:
         """Open the stream of a server of revision 2024-11-05."""
         async with self._exchange("GET", {hub_path.HEADER: hub_path.outgoing()}, None) as response:
             if response.status != OK or _media_type(response) != EVENT_STREAM:
-                await self._error_response({}, response)
+                await self._error_response({}, response, "")
                 raise UpstreamFailed("The upstream opens no event stream.", sent=False)
             yield response
 

@@ -6,11 +6,13 @@ A changed definition is only proposed. Its calls are refused, in every process, 
 import logging
 from collections.abc import Iterable
 from datetime import timedelta
+from itertools import chain
 from typing import Any, Final
 from uuid import UUID
 
 import orjson
 from django.db import DatabaseError, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from tools_app.catalog.kinds.upstream import Endpoint, digest_of
@@ -60,26 +62,25 @@ def store_circuit(upstream_id: UUID, seconds: float, problem: str) -> None:
 
 def store_listing(upstream_id: UUID, kind: str, definitions: Definitions) -> list[UpstreamItem]:
     """Store what changed since the last listing; returns the changed items. Writes nothing if nothing did."""
-    storable = {name: definition for name, definition in definitions.items() if is_storable(name, definition)}
-    existing = {item.name: item for item in UpstreamItem.objects.filter(upstream_id=upstream_id, kind=kind)}
-    changed = [item for item in existing.values() if _compare(item, storable.get(item.name))]
-    added = {name: definition for name, definition in storable.items() if name not in existing}
-    if not changed and not added:
+    listed = {name: definition for name, definition in definitions.items() if is_storable(name, definition)}
+    rows = UpstreamItem.objects.filter(upstream_id=upstream_id, kind=kind)
+    differing = [*chain(*_differences(rows, kind, listed))]
+    if not differing:
         return []
+    names = {item.name for item in differing}
     # Before the transaction, which locks: reading large definitions takes a while.
-    for item in changed:
-        item.warnings = warnings_of(item.proposed if item.proposed is not None else item.accepted)
-    new_items = [
-        UpstreamItem(
-            upstream_id=upstream_id, kind=kind, name=name, proposed=definition, warnings=warnings_of(definition)
-        )
-        for name, definition in added.items()
-    ]
+    known_warnings: dict[str, list[str]] = {}
+    _set_warnings(differing, known_warnings)
     with transaction.atomic(), versioned.one_touch():
         upstream = Upstream.objects.filter(pk=upstream_id).first()
         if upstream is None:
             return []
-        return [*_store_changed(changed), *_store_added(upstream, new_items)]
+        # Read again: an admin or another process may have written them. Items are locked in the order in which several
+        # are accepted, and before the tenant, whose version is increased at the end.
+        rows = rows.filter(name__in=names).order_by("name").select_for_update()
+        changed, added = _differences(rows, kind, {name: listed[name] for name in names & listed.keys()})
+        _set_warnings([*changed, *added], known_warnings)
+        return [*_store_changed(changed), *_store_added(upstream, added)]
 
 
 def store_status(upstream_id: UUID, server: ServerInfo | None, problem: str = "") -> None:
@@ -106,6 +107,26 @@ def is_storable(name: str, definition: dict[str, Any]) -> bool:
         return True
     log.warning("A definition of an upstream is too large or cannot be stored: %s", name[:MAX_NAME_LENGTH])
     return False
+
+
+def _differences(
+    rows: "QuerySet[UpstreamItem]", kind: str, listed: Definitions
+) -> tuple[list[UpstreamItem], list[UpstreamItem]]:
+    """Return the items that a listing changes, with their new states, and those that it adds; none of them saved."""
+    existing = {item.name: item for item in rows}
+    changed = [item for item in existing.values() if _compare(item, listed.get(item.name))]
+    added = sorted(listed.keys() - existing.keys())
+    return changed, [UpstreamItem(kind=kind, name=name, proposed=listed[name]) for name in added]
+
+
+def _set_warnings(items: Iterable[UpstreamItem], known: dict[str, list[str]]) -> None:
+    """Set the warnings of items for what an admin is shown; `known` has those of definitions, by their digests."""
+    for item in items:
+        shown = item.proposed if item.proposed is not None else item.accepted
+        digest = digest_of(shown or {})
+        if digest not in known:
+            known[digest] = warnings_of(shown)
+        item.warnings = known[digest]
 
 
 def _compare(item: UpstreamItem, listed: dict[str, Any] | None) -> bool:

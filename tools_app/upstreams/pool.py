@@ -50,7 +50,7 @@ class ConnectionPool:
     async def acquire(self, url: Url) -> HttpConnection:
         """Return a connection for one exchange, to be released after it.
 
-        Raises PoolTimeout, Unresolved, AddressRefused, ConnectError and ConnectTimeout.
+        Raises PoolTimeout, NameNotResolved, AddressBlocked, ConnectError and ConnectTimeout.
         """
         if self._slots.locked():
             await self._wait_for_slot()

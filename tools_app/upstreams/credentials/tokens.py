@@ -149,7 +149,7 @@ def _store_registration(endpoint: Endpoint, issuer: str, redirect_uri: str, clie
 async def exchange(tokens: Tokens, form: Mapping[str, str], allowed: tuple[str, ...]) -> tuple[Tokens, Grant]:
     """Send a request to the token endpoint; returns `tokens` with those that it issues.
 
-    Raises SignInFailed, and Withdrawn if the grant is refused for good. No message repeats what the server said.
+    Raises SignInFailed, and GrantRevoked if the grant is refused for good. No message repeats what the server said.
     """
     fields, authorization = dict(form), ""
     if tokens.resource:

@@ -197,6 +197,9 @@ class ConnectionUpdates:
                 self._changed.clear()
                 uris = self._uris
                 if not (notifications := _filter(client, uris)):
+                    # Others may be wanted when it has ended.
+                    await _cancel_stream(current)
+                    current = None
                     self._mark_requested(uris, is_stream_open=False)
                     if not self._uris:
                         return
