@@ -1,6 +1,7 @@
 """Consistency of the project's files."""
 
 import ast
+import builtins
 import math
 import re
 import subprocess
@@ -119,6 +120,28 @@ def test_a_page_names_only_files_and_modules_that_exist(page):
 def is_module(dotted: str) -> bool:
     path = ROOT / dotted.replace(".", "/")
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
+def test_exceptions_that_the_documentation_of_code_names_exist():
+    """After "Raises": a class that was renamed is easily left there."""
+    sources = {path: path.read_text() for folder in ("mcphub", "tools_app") for path in (ROOT / folder).rglob("*.py")}
+    known = set(dir(builtins))
+    for source in sources.values():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ClassDef):
+                known.add(node.name)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                known |= {(alias.asname or alias.name).rpartition(".")[2] for alias in node.names}
+            elif isinstance(node, ast.Attribute):
+                known.add(node.attr)
+    named = {
+        (str(path.relative_to(ROOT)), name)
+        for path, source in sources.items()
+        for names in re.findall(r"\b[Rr]aises? (\w+(?:(?:,| and|, and| or| nor) [A-Z]\w+)*)", source)
+        for name in re.findall(r"\b[A-Z][a-z]+[A-Z]\w+", names)
+    }
+    assert len(named) > 100
+    assert {(path, name) for path, name in named if name not in known} == set()
 
 
 def test_constraints_pin_exact_versions_and_name_no_registry():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.access.limit_stores import *  # noqa: F403 - the tests of every store
-from tests.access.limit_stores import Stores, rate
+from tests.access.limit_stores import SHORT, Outlast, Stores, rate
 from tests.clock import Clock
 from tools_app.access.limits import memory as limits_memory
 from tools_app.access.limits.memory import BUCKETS, MemoryStore
@@ -16,9 +16,22 @@ from tools_app.access.limits.quotas import ConcurrencyLimit
 
 
 @pytest.fixture
-def store(stores: Stores) -> MemoryStore:
-    own: MemoryStore = stores(MemoryStore())
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(stores: Stores, clock: Clock) -> MemoryStore:
+    own: MemoryStore = stores(MemoryStore(clock))
     return own
+
+
+@pytest.fixture
+def outlast(clock: Clock) -> Outlast:
+    def outlast() -> None:
+        clock.now += SHORT
+
+    return outlast
 
 
 # A busy machine must not fail the test.

@@ -117,14 +117,3 @@ def test_each_kind_of_request_has_its_call_in_each_language() -> None:
     get = SnippetRequest("prompts/get", {"name": "greet", "arguments": {"who": "Ann"}})
     assert 'get_prompt("greet", {"who": "Ann"})' in calls.python(URL, KEY, get)
     assert 'getPrompt({"name": "greet", "arguments": {"who": "Ann"}})' in calls.typescript(URL, KEY, get)
-
-
-@pytest.mark.parametrize("text", ["", "plain", "a b"])
-def test_a_plain_header_value_goes_as_it_is(text: str) -> None:
-    assert calls.header_value(text) == text
-
-
-@pytest.mark.parametrize("text", ["ü", " a", "a ", "a\nb", "=?base64?YQ==?="])
-def test_other_header_values_are_encoded(text: str) -> None:
-    sent = calls.header_value(text)
-    assert base64.b64decode(sent.removeprefix("=?base64?").removesuffix("?=")).decode() == text

@@ -119,6 +119,19 @@ def test_a_webhook_that_is_gone_is_disabled(serve: Serve) -> None:  # noqa: F811
     assert deliver(row).error == delivery.DISABLED
 
 
+def test_a_webhook_whose_url_was_corrected_meanwhile_stays_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    row, _ = add_webhook("https://old.example.com/hook")
+
+    def answer_late(_message: AlertDelivery) -> delivery.DeliveryResult:
+        AlertDestination.objects.filter(pk=row.pk).update(url="https://new.example.com/hook")
+        return delivery.DeliveryResult("The webhook is gone.", status=delivery.GONE, is_final=True)
+
+    monkeypatch.setattr(delivery, "send", answer_late)
+    deliver(row)
+    row.refresh_from_db()
+    assert (row.enabled, row.disabled_reason) == (True, "")
+
+
 def test_a_redirect_is_not_followed(serve: Serve) -> None:  # noqa: F811
     service = serve(http_response(302, Location="/elsewhere"))
     row, _ = add_webhook(service.url)

@@ -69,6 +69,19 @@ def test_a_poisoned_row_fails_alone(gate: Gate, small: Recorder) -> None:
     assert CallEvent.objects.count() == 3
 
 
+def test_a_record_that_cannot_be_announced_is_durable_and_so_is_the_next(transactional_db: None) -> None:
+    def closed(_notifications: object) -> None:
+        raise RuntimeError("Event loop is closed")
+
+    recorder = Recorder(3, closed)
+    try:
+        assert recorder.record(saying(topic="call:1"), WAIT_SECONDS) is True
+        assert recorder.record(saying(), WAIT_SECONDS) is True
+    finally:
+        recorder.close()
+    assert CallEvent.objects.count() == 2
+
+
 def test_a_full_queue_is_refused_at_once(gate: Gate, small: Recorder) -> None:
     small.submit(saying())
     assert gate.reached.wait(WAIT_SECONDS)

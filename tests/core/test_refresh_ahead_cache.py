@@ -49,7 +49,7 @@ def test_what_was_forgotten_while_it_was_read_is_read_anew(forget_all: bool) -> 
     assert asyncio.run(scenario()) == ("old", "new")
 
 
-def test_what_is_in_memory_is_not_read_again() -> None:
+def test_what_is_in_memory_is_not_read_again(clock: Clock) -> None:
     async def scenario() -> int:
         store = Store()
         store.released.set()
@@ -132,7 +132,7 @@ def test_a_row_in_use_is_read_again_in_the_background(clock: Clock, store: Store
 
 
 @pytest.mark.parametrize(("forget_all", "other"), [(False, "old"), (True, "new")])
-def test_a_row_that_was_forgotten_is_read_again(store: Store, forget_all: bool, other: str) -> None:
+def test_a_row_that_was_forgotten_is_read_again(clock: Clock, store: Store, forget_all: bool, other: str) -> None:
     async def scenario() -> list[str | None]:
         cache = RefreshAheadCache(store.load)
         await cache.renew(["key", "other"])
@@ -161,7 +161,7 @@ def test_a_background_read_that_failed_is_no_error_that_nobody_handled(clock: Cl
     assert not unhandled
 
 
-def test_who_asks_for_a_row_as_it_is_now_does_not_get_an_earlier_one(store: Store) -> None:
+def test_who_asks_for_a_row_as_it_is_now_does_not_get_an_earlier_one(clock: Clock, store: Store) -> None:
     async def scenario() -> list[str | None]:
         cache = RefreshAheadCache(store.load)
         await cache.get("key")
@@ -171,7 +171,7 @@ def test_who_asks_for_a_row_as_it_is_now_does_not_get_an_earlier_one(store: Stor
     assert asyncio.run(scenario()) == ["old", "new", "new"]
 
 
-def test_several_rows_are_renewed_by_one_query_and_waited_for(store: Store) -> None:
+def test_several_rows_are_renewed_by_one_query_and_waited_for(clock: Clock, store: Store) -> None:
     async def scenario() -> list[str | None]:
         cache = RefreshAheadCache(store.load)
         await cache.renew(["one", "two"])
@@ -201,7 +201,7 @@ def test_a_query_that_failed_is_asked_again_by_the_next_request() -> None:
 
 
 def test_no_more_rows_are_kept_than_the_bound_and_the_newest_stay(
-    monkeypatch: pytest.MonkeyPatch, store: Store
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, store: Store
 ) -> None:
     monkeypatch.setattr("tools_app.core.refresh_ahead_cache.MAX_ENTRIES", 2)
 
@@ -243,7 +243,9 @@ def test_unknown_keys_that_are_gathered_are_looked_for_after_a_moment(store: Sto
     assert asyncio.run(scenario()) == ["old", "old", "old", "old", "new"]
 
 
-def test_a_request_that_has_to_wait_for_the_database_is_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_has_to_wait_for_the_database_is_counted(
+    clock: Clock, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counted: list[tuple[object, ...]] = []
     monkeypatch.setattr(metrics_registry, "add", lambda *measured: counted.append(measured))
 

@@ -1,11 +1,10 @@
 """The services of a process: one of each, and new ones after a fork."""
 
-import os
 import threading
-from collections.abc import Callable
 
 import pytest
 
+from tests.forks import exit_code_of_child
 from tools_app.core.runtime import HubRuntime, Service
 
 
@@ -74,13 +73,6 @@ def test_another_runtime_has_services_of_its_own(part: Service[..., Part]) -> No
         part.stop()
         assert part() is not first
     assert part() is first
-
-
-def exit_code_of_child(work: Callable[[], bool]) -> int:
-    child = os.fork()
-    if not child:
-        os._exit(0 if work() else 1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_a_forked_child_has_services_of_its_own_and_closes_none_of_its_parent(part: Service[..., Part]) -> None:

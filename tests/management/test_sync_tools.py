@@ -5,6 +5,7 @@ from io import StringIO
 import pytest
 from django.core.management import call_command
 
+from tools_app.catalog import authoring
 from tools_app.models import Prompt, Resource, Tool, ToolRevision
 from tools_app.toolkit import prompt, resource
 
@@ -52,3 +53,42 @@ def test_resources_and_prompts_take_over_what_their_code_declares(offer_resource
     assert Resource.objects.get().title == "A page"
     assert Prompt.objects.get().arguments[0]["name"] == "city"
     assert synced() == "Everything is up to date.\n"
+
+
+@pytest.fixture(params=[Tool, Resource, Prompt])
+def outdated(request, offer, offer_resources, offer_prompts, registries):
+    """The only row of a model, whose code declares something else."""
+
+    @resource("docs://a", title="A page")
+    def page() -> str:
+        """Read a page."""
+        return ""
+
+    @prompt(title="Ask")
+    def ask(city: str) -> str:
+        """Ask about a city."""
+        return city
+
+    offer("echo")
+    offer_resources("docs://a")
+    offer_prompts("ask")
+    ToolRevision.objects.filter(number=1 if request.param is Tool else 0).update(digest="of an older release")
+    request.param.objects.update(title="As it was once")
+    return request.param.objects.all()
+
+
+def test_what_was_disabled_meanwhile_stays_disabled(outdated, while_waiting):
+    while_waiting(lambda: authoring.set_enabled(outdated.get(), enabled=False))
+
+    synced()
+
+    assert not outdated.get().enabled
+    assert outdated.get().title != "As it was once"
+
+
+def test_what_was_deleted_meanwhile_is_not_restored(outdated, while_waiting):
+    while_waiting(lambda: authoring.delete(outdated.get()))
+
+    synced()
+
+    assert not outdated.exists()

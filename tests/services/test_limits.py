@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from tests.access.limit_stores import *  # noqa: F403 - the tests of every store
-from tests.access.limit_stores import LEASE, Stores, places, rate
+from tests.access.limit_stores import LEASE, SHORT, Outlast, Stores, places, rate
 from tests.clock import Clock
 from tests.faults.servers import OwnRedis
 from tests.services.caller import Caller
@@ -40,6 +40,16 @@ def store(stores: Stores) -> Iterator[RedisStore]:
     yield redis_store
     # Otherwise this process has counted locally.
     assert not redis_store.circuit.is_open
+
+
+@pytest.fixture
+def outlast(store: RedisStore, stores: Stores) -> Outlast:
+    def outlast() -> None:
+        later = places("later than what the test holds", 1)
+        assert stores.held(store, "this", later, seconds=SHORT) is None
+        eventually_true(lambda: stores.held(store, "next", later) is None)
+
+    return outlast
 
 
 @pytest.fixture

@@ -14,6 +14,11 @@ from tests.services.caller import Caller
 from tests.services.conftest import Hub
 from tests.services.stack import eventually
 
+# Of changes that take effect within two seconds, with time for a busy machine.
+BOUND_SECONDS = 10.0
+# Of a tenth of a second each: the call runs on when its first step has come, also on a busy machine.
+STEPS = 20
+
 
 @pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
 def test_the_sdk_2_client_gets_everything_from_either_process(hub: Hub, mode: str) -> None:
@@ -33,11 +38,13 @@ def test_the_sdk_1_client_gets_everything(hub: Hub) -> None:
 
 
 def test_a_session_made_in_one_process_is_used_in_the_other(hub: Hub, caller: Caller) -> None:
-    seen = caller.counting(hub.urls[1], 5, 1).finished()
+    counting = caller.counting(hub.urls[1], STEPS, 1)
+    eventually(lambda: counting.seen)
+    assert hub.stack.rows("SELECT 1 FROM tools_app_runningcall"), "progress came all at once"
+    seen = counting.finished()
     progress = [message["params"]["progress"] for _, message in seen[:-1]]
-    assert progress == [0, 1, 2, 3, 4]
-    assert seen[-1][1]["result"]["content"] == [{"type": "text", "text": "5"}]
-    assert seen[-2][0] - seen[0][0] > 0.2, "progress came all at once"
+    assert progress == list(range(STEPS))
+    assert seen[-1][1]["result"]["content"] == [{"type": "text", "text": str(STEPS)}]
 
 
 def test_a_call_is_cancelled_through_another_process(hub: Hub, caller: Caller) -> None:
@@ -92,10 +99,10 @@ def test_a_key_revoked_while_a_stream_is_open_loses_it_in_every_process(hub: Hub
     assert stream.opened.wait(10)
     hub.stack.rows("UPDATE tools_app_apikey SET revoked_at = now() WHERE name = 'short-lived' RETURNING id")
     revoked = time.monotonic()
-    stream.finished(5)
+    stream.finished(BOUND_SECONDS)
     for url in hub.urls:
-        eventually(lambda url=url: caller.call(url, "echo", {"message": "x"}).status_code == 401, 2)
-    assert time.monotonic() - revoked < 3
+        eventually(lambda url=url: caller.call(url, "echo", {"message": "x"}).status_code == 401, BOUND_SECONDS)
+    assert time.monotonic() - revoked < BOUND_SECONDS
 
 
 def test_networks_that_are_allowed_no_more_are_out_of_reach_in_every_process(hub: Hub) -> None:
@@ -121,8 +128,8 @@ def test_networks_that_are_allowed_no_more_are_out_of_reach_in_every_process(hub
     hub.stack.execute("UPDATE tools_app_tenant SET allowed_networks = '[]' WHERE slug = 'demo'")
     changed = time.monotonic()
     for way in ways:
-        eventually(lambda way=way: fails(way), 3)
-    assert time.monotonic() - changed < 4
+        eventually(lambda way=way: fails(way), BOUND_SECONDS)
+    assert time.monotonic() - changed < BOUND_SECONDS
 
 
 def test_every_process_is_ready(hub: Hub) -> None:

@@ -1,13 +1,16 @@
 """Metrics of several processes of a host: they are summed, and counts of ended processes are kept."""
 
 import os
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
+from tests.forks import exit_code_of_child
 from tools_app.telemetry import snapshots
 from tools_app.telemetry.exposition import exposed
-from tools_app.telemetry.registry import METRICS, MetricRegistry
+from tools_app.telemetry.registry import METRICS, MetricRegistry, metrics_registry
 from tools_app.telemetry.snapshots import Publisher, current_snapshots
 
 CALLS = "mcphub_calls_total"
@@ -72,6 +75,26 @@ def test_what_a_dead_process_counted_is_kept_without_its_file(process, tmp_path)
     assert f"{CALLS}{OK_LABELS} 7.0" in lines(tmp_path)
 
 
+def test_processes_that_end_at_once_lose_no_counts(process, tmp_path, monkeypatch):
+    (_, first), (_, second) = process(3), process(4)
+    read, ends = snapshots._read, []
+
+    def read_slowly(path):
+        """Return what was read once the other process has ended, or waits for this one."""
+        snapshot = read(path)
+        if path.name == snapshots.DEAD_PROCESSES and not ends:
+            ends.append(pool.submit(second.withdraw))
+            wait(ends, timeout=0.3)
+        return snapshot
+
+    monkeypatch.setattr(snapshots, "_read", read_slowly)
+    with ThreadPoolExecutor(1) as pool:
+        first.withdraw()
+        ends[0].result()
+
+    assert f"{CALLS}{OK_LABELS} 7.0" in lines(tmp_path)
+
+
 def test_a_process_that_was_taken_for_dead_counts_nothing_twice(process, tmp_path):
     metrics_registry, publisher = process(3)
     grow_old(publisher, snapshots.DEAD_SECONDS + 1)
@@ -114,3 +137,26 @@ def test_every_metric_has_a_name_that_prometheus_takes():
     assert all(name.startswith("mcphub_") for name in METRICS)
     assert f"# TYPE {CALLS} counter" not in exposition, "a metric with labels and no values is left out"
     assert "# TYPE mcphub_recorder_failed_records_total counter\nmcphub_recorder_failed_records_total 0.0" in exposition
+
+
+def test_a_forked_child_does_not_wait_for_a_thread_that_was_counting():
+    counting, counted = threading.Event(), threading.Event()
+
+    def seconds():
+        counting.set()
+        assert counted.wait(30)
+        yield 0.5
+
+    thread = threading.Thread(target=metrics_registry.observe, args=("mcphub_call_queue_seconds", seconds()))
+    thread.start()
+    assert counting.wait(30)
+
+    def count():
+        metrics_registry.add("mcphub_recorder_failed_records_total")
+        return True
+
+    code = exit_code_of_child(count)
+    counted.set()
+    thread.join()
+
+    assert code == 0

@@ -145,7 +145,9 @@ def _record(row: AlertDelivery, result: DeliveryResult) -> None:
         row.next_attempt_at = now + timedelta(seconds=retry_delay(row.attempts))
     row.save(update_fields=["claimed_until", "response_status", "error", "status", "next_attempt_at", "finished_at"])
     if result.status == GONE:
-        AlertDestination.objects.filter(pk=row.destination_id).update(enabled=False, disabled_reason=GONE_REASON)
+        # Only the URL that answered is gone: it may have been corrected meanwhile.
+        answered = AlertDestination.objects.filter(pk=row.destination_id, url=row.destination.url)
+        answered.update(enabled=False, disabled_reason=GONE_REASON)
 
 
 def retry_delay(attempts: int) -> float:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import orjson
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import QuerySet
 from django.forms.models import model_to_dict
 from django.utils import timezone
 
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 Switchable = Tool | Resource | Prompt
 Offer = ApiSource | Switchable
 R = TypeVar("R", Resource, Prompt)
+S = TypeVar("S", Tool, Resource, Prompt)
 
 DEFINITION_FIELDS = (
     "name",
@@ -251,38 +253,48 @@ def sync_code() -> list[Offer]:
     """Update every row of a Python function to the declaration of its code; returns the rows that changed."""
     return [
         *sync_code_tools(),
-        *_sync_model(Resource, update_resource_from_code),
-        *_sync_model(Prompt, update_prompt_from_code),
+        *_sync(Resource, lambda row: _adopts(row, update_resource_from_code), _save),
+        *_sync(Prompt, lambda row: _adopts(row, update_prompt_from_code), _save),
     ]
-
-
-def _sync_model(model: type[R], adopt: Callable[[R], None]) -> list[R]:
-    """Update and return the rows of Python functions that differ from the declaration of their code."""
-    changed = []
-    for row in model._default_manager.filter(kind="python").select_related("tenant"):
-        before = model_to_dict(row)
-        try:
-            adopt(row)
-        except python.UnknownFunction:
-            continue
-        if model_to_dict(row) != before:
-            changed.append(_save(row))
-    return changed
 
 
 def sync_code_tools() -> list[Tool]:
     """Record a new revision of each Python tool whose code declares something else than its row."""
+    return _sync(Tool, _adopts_tool, save_tool)
+
+
+def _sync(model: type[S], adopts: Callable[[S], bool], save: Callable[[S], S]) -> list[S]:
+    """Save and return the rows of Python functions that `adopts` changes.
+
+    Each is read again under the lock, since all of it is saved: it may have been disabled or deleted meanwhile.
+    """
+    rows: QuerySet[S] = model._default_manager.filter(kind="python").select_related("tenant")
     changed = []
-    for tool in Tool.objects.filter(kind=ToolKind.PYTHON).select_related("tenant"):
-        before = tool.revision
-        try:
-            update_from_code(tool)
-        except python.UnknownFunction:
-            continue
-        digest = _digest(definition_of(tool))
-        if not tool.revisions.filter(number=before, digest=digest).exists():
-            changed.append(save_tool(tool))
+    for key in [row.pk for row in rows if adopts(row)]:
+        with changes.change_log_transaction():
+            row = rows.select_for_update(of=("self",)).filter(pk=key).first()
+            if row is not None and adopts(row):
+                changed.append(save(row))
     return changed
+
+
+def _adopts(row: R, adopt: Callable[[R], None]) -> bool:
+    """Copy the declaration of the code into the row, and return whether it differs from the row."""
+    before = model_to_dict(row)
+    try:
+        adopt(row)
+    except python.UnknownFunction:
+        return False
+    return model_to_dict(row) != before
+
+
+def _adopts_tool(tool: Tool) -> bool:
+    """Copy the declaration of the code into the tool, and return whether it differs from its revision."""
+    try:
+        update_from_code(tool)
+    except python.UnknownFunction:
+        return False
+    return not tool.revisions.filter(number=tool.revision, digest=_digest(definition_of(tool))).exists()
 
 
 def set_secret(tenant: Tenant, name: str, value: str) -> Secret:

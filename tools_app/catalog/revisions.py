@@ -43,7 +43,7 @@ def restore_problem(tool: Tool, definition: dict[str, Any]) -> str:
 
 
 def restore(tool: Tool, revision: ToolRevision, by: User | None) -> Tool:
-    """Restore the definition of an earlier revision as a new revision. Raises NotPossible."""
+    """Restore the definition of an earlier revision as a new revision. Raises RevisionError."""
     with changes.change_log_transaction():
         tool.refresh_from_db()  # another process may have changed it before the lock was taken
         if problem := restore_problem(tool, revision.definition):
@@ -60,7 +60,7 @@ def restore(tool: Tool, revision: ToolRevision, by: User | None) -> Tool:
 
 
 def clone(tool: Tool, tenant: Tenant, name: str, *, enabled: bool, by: User | None) -> Tool:
-    """Copy a tool's definition and limits to a new tool of the same or another tenant. Raises NotPossible."""
+    """Copy a tool's definition and limits to a new tool of the same or another tenant. Raises RevisionError."""
     if tool.kind == ToolKind.UPSTREAM:
         raise RevisionError("A tool of an upstream cannot be cloned. Add the upstream to the other tenant.")
     if tenant.tools.filter(name=name).exists():
@@ -74,7 +74,7 @@ def clone(tool: Tool, tenant: Tenant, name: str, *, enabled: bool, by: User | No
 
 
 def _check(tool: Tool) -> None:
-    """Validate a tool against the current rules. Raises NotPossible."""
+    """Validate a tool against the current rules. Raises RevisionError."""
     try:
         tool.clean_fields(exclude={"tenant"})
         tool.clean()

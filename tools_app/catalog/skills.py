@@ -68,7 +68,7 @@ _Verbatim.yaml_implicit_resolvers = {
 
 
 def frontmatter(text: str, uri: str) -> dict[str, Any]:
-    """Return the frontmatter of a SKILL.md. Raises BadManifest."""
+    """Return the frontmatter of a SKILL.md. Raises InvalidManifest."""
     lines = text.removeprefix("\ufeff").splitlines()
     if not lines or lines[0].rstrip() != "---" or "---" not in (line.rstrip() for line in lines[1:]):
         raise InvalidManifest("It must start with frontmatter: YAML between two lines of three hyphens.")

@@ -33,12 +33,12 @@ def pack(first: str, second: str) -> bytes | None:
 
 
 def texts(first: str, second: str, packed: bytes | memoryview | None) -> tuple[str, str]:
-    """Return the two texts, stored as plain text or packed. Raises NotPacked."""
+    """Return the two texts, stored as plain text or packed. Raises UnpackError."""
     return (first, second) if packed is None else unpack(bytes(packed))
 
 
 def unpack(packed: bytes) -> tuple[str, str]:
-    """Return the texts that were passed to `pack`. Raises NotPacked for anything else."""
+    """Return the texts that were passed to `pack`. Raises UnpackError for anything else."""
     if packed[: len(FORMAT)] != FORMAT:
         raise UnpackError("the format is unknown")
     length = int.from_bytes(packed[len(FORMAT) : _HEAD], "big")

@@ -134,6 +134,11 @@ class MetricRegistry:
             self._counts.clear()
             self._spreads.clear()
 
+    def renew(self) -> None:
+        """Reset all in a forked child, where a thread that held the lock is no more."""
+        self._lock = Lock()
+        self.clear()
+
     def snapshot(self) -> Snapshot:
         """Return all values in JSON form: `[name, [label, …], value]`."""
         gauges = [[name, labels, read()] for (name, labels), read in list(self._gauges.items())]
@@ -168,7 +173,7 @@ def _max_descriptors() -> float:
 metrics_registry = MetricRegistry()
 # A forked child starts at zero: the parent reports its own counts.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=metrics_registry.clear)
+    os.register_at_fork(after_in_child=metrics_registry.renew)
 
 
 def say_who(kind: str, version: str) -> None:

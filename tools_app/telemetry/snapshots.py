@@ -4,9 +4,11 @@ A scrape of any web process therefore covers the whole host: all processes that 
 A file that is not refreshed belongs to a dead process: its gauges are dropped and its counters are kept.
 """
 
+import fcntl
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import time
 from typing import Any
@@ -45,15 +47,30 @@ class Publisher:
         """Add the counts of this process, which ends, to those of dead processes."""
         if self._published and self.path.exists():
             _write(self.path, self._tallies.snapshot())
-            _fold_dead(self._directory, [self.path])
+            with _locked(self._directory):
+                _fold_dead(self._directory, [self.path])
             self._tallies.clear()
 
 
 def current_snapshots(directory: Path) -> list[Snapshot]:
     """Return the metrics of every process that writes to `directory`, and the counts of dead processes."""
-    _fold_dead(directory, [path for path, age in _files(directory) if age > DEAD_SECONDS])
-    snapshots = [_is_alive(path, silent=age > SILENT_SECONDS) for path, age in _files(directory)]
-    return [*snapshots, _read(directory / DEAD_PROCESSES)]
+    if not directory.is_dir():
+        return []
+    with _locked(directory):
+        _fold_dead(directory, [path for path, age in _files(directory) if age > DEAD_SECONDS])
+        snapshots = [_is_alive(path, silent=age > SILENT_SECONDS) for path, age in _files(directory)]
+        return [*snapshots, _read(directory / DEAD_PROCESSES)]
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Let no other process add to the totals meanwhile: what it added would be lost, or be counted twice."""
+    held = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 def _files(directory: Path) -> list[tuple[Path, float]]:
@@ -73,11 +90,11 @@ def _is_alive(path: Path, *, silent: bool) -> Snapshot:
 
 
 def _fold_dead(directory: Path, paths: Iterable[Path]) -> None:
-    """Add the counts of dead processes to the totals, one writer at a time."""
+    """Add the counts of dead processes to the totals. Under the lock."""
     for path in paths:
         taken = path.with_suffix(".taken")
         try:
-            # The process that renames a file adds its counts.
+            # A process that goes on after all sees by its missing file that its counts were added.
             path.rename(taken)
         except FileNotFoundError:
             continue

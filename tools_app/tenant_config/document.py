@@ -63,7 +63,7 @@ class Configuration:
 
 
 def read(text: str) -> Configuration:
-    """Return the configuration in a YAML text. Raises BadBlueprint."""
+    """Return the configuration in a YAML text. Raises InvalidConfiguration."""
     try:
         value = parse(text)
     except YamlError as problem:

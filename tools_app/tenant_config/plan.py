@@ -139,7 +139,7 @@ class ApplyError(Exception):
 
 
 def apply(plan: Plan, by: User | None = None) -> None:
-    """Apply the plan in one transaction. Raises NotApplied."""
+    """Apply the plan in one transaction. Raises ApplyError."""
     if plan.problems:
         raise ApplyError("The file is invalid. Fix the problems first.")
     with authoring.single_version_bump():

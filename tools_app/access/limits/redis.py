@@ -139,7 +139,7 @@ class _RequestBatcher:
         self._sending: asyncio.Task[None] | None = None
 
     def send(self, request: Request) -> asyncio.Future[Answer]:
-        """Send a request with the next round trip. The future may raise Away."""
+        """Send a request with the next round trip. The future may raise RedisUnavailable."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, answer))
         if self._sending is None or self._sending.done():

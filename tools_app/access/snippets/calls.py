@@ -3,7 +3,6 @@
 Pure functions of the request. External values (names, arguments) are quoted by the rules of each language.
 """
 
-import base64
 import json
 import shlex
 from collections.abc import Mapping
@@ -75,13 +74,6 @@ await client.close();
 """
 
 
-def header_value(text: str) -> str:
-    """Encode a header value (2026-07-28, Streamable HTTP, §Value Encoding)."""
-    if text.isascii() and text.isprintable() and text == text.strip() and not text.startswith("=?base64?"):
-        return text
-    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
-
-
 # --- curl -----------------------------------------------------------------------------------------------------------
 
 
@@ -94,7 +86,7 @@ def _modern_curl(url: str, key: str, request: SnippetRequest) -> str:
     headers = {"MCP-Protocol-Version": request.version, "Mcp-Method": request.method}
     named_by = inbound.NAMED_BY.get(request.method)
     if named_by:
-        headers["Mcp-Name"] = header_value(str(request.params.get(named_by, "")))
+        headers["Mcp-Name"] = inbound.encoded(str(request.params.get(named_by, "")))
     body = _rpc(request.method, {**request.params, "_meta": meta})
     return _posting(url, key, {**headers, **request.mirrored}, body)
 

@@ -30,6 +30,8 @@ MAX_BATCH = 500
 # Records that may wait for the database; calls beyond it are rejected.
 MAX_WAITING = 10_000
 CLOSE_SECONDS = 10.0
+# How long a thread waits for its record.
+RECORD_SECONDS = 30.0
 # The shortest possible sleep: enough for the recorder's thread to take its next step.
 GIVE_WAY_SECONDS = 0.00005
 # After this time, callers no longer wait for a commit.
@@ -104,15 +106,20 @@ class Recorder:
             loop.call_soon(self._nudge_once, loop)
         return waiter
 
-    def record(self, entry: Entry, timeout: float = 30.0) -> bool:
+    def record(self, entry: Entry, timeout: float = RECORD_SECONDS) -> bool:
         """Record `entry` and block until it is durable. Raises RecorderUnavailable."""
+        return wait_for(self.recording_in_thread(entry), timeout)
+
+    def recording_in_thread(self, entry: Entry) -> concurrent.futures.Future[bool]:
+        """Record `entry`; the future, for `wait_for`, is as that of `recording`. Raises nothing itself."""
         waiter: concurrent.futures.Future[bool] = concurrent.futures.Future()
-        self._put(_Item(entry, waiter))
-        self._nudge()
         try:
-            return waiter.result(timeout)
-        except concurrent.futures.TimeoutError:
-            raise RecorderUnavailable("the recorder did not answer in time") from None
+            self._put(_Item(entry, waiter))
+        except RecorderUnavailable as problem:
+            waiter.set_exception(problem)
+        else:
+            self._nudge()
+        return waiter
 
     def close(self) -> None:
         """Write the queued entries and stop, within CLOSE_SECONDS."""
@@ -205,12 +212,13 @@ class Recorder:
             for entry in entries
             if not isinstance(entry, CallStarted) and entry.topic
         ]
-        if notifications:
-            self._after_commit(notifications)
         try:
+            if notifications:
+                self._after_commit(notifications)
             count_written(entries, late, seconds)
         except Exception:
-            log.exception("Records are durable, but could not be counted")
+            # The thread continues: without it, nothing could be recorded any more.
+            log.exception("Records are durable, but could not be announced or counted")
 
     def _fail(self, items: list[_Item], problem: Exception) -> None:
         """Retry entries one by one if a row is invalid; fail the batch if the database is unavailable."""
@@ -224,6 +232,14 @@ class Recorder:
         connection.close()
         gone = RecorderUnavailable(str(problem))
         _wake([(item.waiter, gone) for item in items if item.waiter is not None])
+
+
+def wait_for(recording: concurrent.futures.Future[bool], timeout: float) -> bool:
+    """Block until a record is durable: False if the call was already settled elsewhere. Raises RecorderUnavailable."""
+    try:
+        return recording.result(timeout)
+    except concurrent.futures.TimeoutError:
+        raise RecorderUnavailable("the recorder did not answer in time") from None
 
 
 def _is_about_the_row(problem: Exception) -> bool:

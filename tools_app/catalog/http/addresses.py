@@ -98,7 +98,7 @@ DEFAULT_CONNECT_SECONDS = 10.0
 
 
 async def system_addresses(host: str, port: int) -> Sequence[str]:
-    """Resolve `host` with the operating system, best address first. Raises Unresolved."""
+    """Resolve `host` with the operating system, best address first. Raises NameNotResolved."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as problem:
@@ -116,7 +116,7 @@ class CheckedDialer:
     async def connect_tcp(self, host: str, port: int, seconds: float = DEFAULT_CONNECT_SECONDS) -> socket.socket:
         """Return a socket that is connected to `host`.
 
-        Raises Unresolved, AddressRefused, ConnectError and ConnectTimeout.
+        Raises NameNotResolved, AddressBlocked, ConnectError and ConnectTimeout.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -125,7 +125,7 @@ class CheckedDialer:
             raise ConnectTimeout(f"{host}:{port}") from problem
 
     async def addresses(self, host: str, port: int) -> list[Address]:
-        """Return the addresses of `host`, all of them checked. Raises Unresolved and AddressRefused."""
+        """Return the addresses of `host`, all of them checked. Raises NameNotResolved and AddressBlocked."""
         found = list(dict.fromkeys(ip_address(text) for text in await self._texts(host, port)))
         if not found:
             raise NameNotResolved(host)

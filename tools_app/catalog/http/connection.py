@@ -347,7 +347,7 @@ async def connect(
 ) -> HttpConnection:
     """Open a connection to the host of `url`, within `connect_seconds`.
 
-    Raises Unresolved, AddressRefused, ConnectError and ConnectTimeout.
+    Raises NameNotResolved, AddressBlocked, ConnectError and ConnectTimeout.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + connect_seconds

@@ -62,7 +62,7 @@ class Url:
         return f"{self.scheme}://{self.authority}{self.target}"
 
     def joined(self, reference: str) -> "Url":
-        """Resolve `reference`, found in a response of this URL. Raises BadUrl."""
+        """Resolve `reference`, found in a response of this URL. Raises InvalidUrl."""
         _check_characters(reference)
         try:
             return parse_url(urljoin(str(self), reference))
@@ -73,7 +73,7 @@ class Url:
 
 
 def parse_url(text: str) -> Url:
-    """Parse an absolute URL; its fragment is dropped. Raises BadUrl."""
+    """Parse an absolute URL; its fragment is dropped. Raises InvalidUrl."""
     _check_characters(text)
     match = _URL.fullmatch(text)
     if match is None:

@@ -64,7 +64,7 @@ class PastedRequest:
 
 
 def parse_paste(text: str) -> PastedRequest:
-    """Return the request of a cURL command or of a URL, with a method before it or not. Raises BadPaste."""
+    """Return the request of a cURL command or of a URL, with a method before it or not. Raises InvalidPaste."""
     if len(text) > MAX_PASTE_LENGTH:
         raise InvalidPaste(f"The text has {len(text)} characters. The limit is {MAX_PASTE_LENGTH}.")
     text = text.strip().removeprefix("$ ").lstrip()
@@ -99,7 +99,7 @@ def _from_words(text: str) -> PastedRequest:
 
 
 def _words(text: str) -> tuple[list[str], bool]:
-    """Return the words of the first command, and whether the text ends with it. Raises BadPaste."""
+    """Return the words of the first command, and whether the text ends with it. Raises InvalidPaste."""
     words: list[str] = []
     word: str | None = None
     position = 0
@@ -186,7 +186,7 @@ class _Options:
         self.words = words
 
     def read(self) -> None:
-        """Read all words. Raises BadPaste."""
+        """Read all words. Raises InvalidPaste."""
         is_option = True
         for word in self.words:
             if is_option and word == "--":

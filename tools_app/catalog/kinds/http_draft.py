@@ -75,7 +75,7 @@ class Draft:
 
 
 def draft_of(text: str) -> Draft:
-    """Return the draft of a tool. Raises BadPaste."""
+    """Return the draft of a tool. Raises InvalidPaste."""
     request = parse_paste(text)
     return _Drafting(request).draft()
 
@@ -91,7 +91,7 @@ class _Drafting:
         self.host = ""
 
     def draft(self) -> Draft:
-        """Return the draft. Raises BadPaste."""
+        """Return the draft. Raises InvalidPaste."""
         request = self.request
         match = _URL.fullmatch(_ANGLE.sub(r"{\1}", request.url))
         if match is None or match["origin"].partition("://")[0].lower() not in {"http", "https"}:

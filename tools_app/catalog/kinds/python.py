@@ -216,7 +216,7 @@ def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 
 
 def check_header_arguments(schema: Mapping[str, Any]) -> None:
-    """Raise BadMirror for a mark that the specification forbids, or on a parameter named like a secret."""
+    """Raise InvalidMirror for a mark that the specification forbids, or on a parameter named like a secret."""
     for one in mirrored(schema):
         for name in (*one.path, one.header.removeprefix(PREFIX)):
             if is_secret(name):

@@ -219,7 +219,7 @@ def apply(
     wanted: Collection[str] | None = None,
     enabled: Collection[str] = frozenset(),
 ) -> AppliedCounts:
-    """Apply a plan in one transaction. Raises NotApplied.
+    """Apply a plan in one transaction. Raises ApplyError.
 
     `wanted` are the keys of the new operations to import, None for all; `enabled` those whose tools are enabled. A tool
     that somebody disabled stays so. Tools of operations that the document no longer has are disabled, and kept.
