@@ -1,6 +1,7 @@
 """Fixtures for all tests: tenants, keys, and a real hub in this process."""
 
 import asyncio
+import functools
 import gc
 import os
 import threading
@@ -14,10 +15,11 @@ from uuid import UUID
 
 import pytest
 from django.conf import settings
-from django.contrib.contenttypes.management import create_contenttypes
+from django.core.management.color import no_style
+from django.core.management.sql import sql_flush
 from django.db import connection
-from django.db.models.signals import post_migrate
 from django.template import Context, RequestContext, Template
+from django.test import TransactionTestCase
 from django.test.signals import template_rendered
 from django.utils.safestring import SafeString
 from pytest_django import DjangoDbBlocker
@@ -111,13 +113,15 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection() -> Iterator[None]:
     """Disable garbage collection while tests are collected: nearly all objects stay, and it took a third of the time.
 
-    The objects are frozen, so that later garbage collections skip them.
+    The objects are frozen, so that later garbage collections skip them. These are rare: a test makes many objects, and
+    drops them.
     """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000, 20, 100)
         gc.enable()
 
 
@@ -149,6 +153,17 @@ def forget_catalog(tenant_id: UUID, **_signal: object) -> None:
             web.loop.call_soon_threadsafe(compiled.cache.forget, tenant_id)
             web.loop.call_soon_threadsafe(forgotten.set)
             assert forgotten.wait(WAIT_SECONDS)
+
+
+def empty_database(_test_case: TransactionTestCase) -> None:
+    """Empty the database after a test. The command `flush` looks for the tables each time, for as long as it takes."""
+    connection.ops.execute_sql_flush(flush_statements())
+
+
+@functools.cache
+def flush_statements() -> list[str]:
+    """Return the SQL that empties all tables."""
+    return sql_flush(no_style(), connection, allow_cascade=False)
 
 
 def delete_rows(_style: object, tables: Iterable[str], **_options: object) -> list[str]:
@@ -211,13 +226,13 @@ def django_db_setup(
 ) -> Path | None:
     """A copy of the new database, with which hubs in separate processes start; None on other databases than SQLite.
 
-    Flushing does not recreate Django's permissions, which the hub does not use and which take ten times as long as the
-    flush. TRUNCATE, which recreates each table and index, is as slow.
+    A test that is not in a transaction leaves an empty database, without the permissions that Django makes for each
+    model: the hub does not use them, and they take ten times as long. TRUNCATE, which recreates each table and index,
+    is as slow.
     """
     with django_db_blocker.unblock():
         copy = copy_database(tmp_path_factory.mktemp("migrated") / "hub.sqlite3")
-    post_migrate.disconnect(dispatch_uid="django.contrib.auth.management.create_permissions")
-    post_migrate.disconnect(create_contenttypes)
+    TransactionTestCase._fixture_teardown = empty_database
     if connection.vendor == "postgresql":
         connection.ops.sql_flush = delete_rows
     return copy
