@@ -84,6 +84,7 @@ def test_every_link_of_a_page_leads_somewhere(slug: str) -> None:
     assert {heading.anchor for heading in pages.pages()[slug].headings} <= set(found.ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slug", SLUGS)
 def test_a_page_is_shown_with_its_contents(as_: Any, slug: str) -> None:
     page = pages.pages()[slug]

@@ -25,6 +25,7 @@ LISTS = [
 SHOWN = {TenantScope: {"tool_patterns", "methods"}, Toolset: {"tools"}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", LISTS, ids=lambda model: model._meta.model_name)
 def test_a_list_reads_no_large_column_that_it_does_not_show(as_: Any, model: Any) -> None:
     table = model._meta.db_table

@@ -165,6 +165,7 @@ def test_every_filter_says_here_what_it_finds() -> None:
     assert {name: set(filters) for name, filters in FILTERS.items()} == known
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("rows")
 @pytest.mark.parametrize("name", [name for name, filters in FILTERS.items() if filters])
 def test_a_filter_finds_what_matches_and_nothing_else(as_: Any, acme: World, name: str) -> None:

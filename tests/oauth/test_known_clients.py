@@ -68,6 +68,7 @@ def become(application: Application, client: KnownClient) -> None:
     assert response.json()["redirect_uris"] == list(client.redirect_uris)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("client", "uri"), REDIRECTS)
 def test_a_client_connects_calls_and_renews(
     hub: EmbeddedHub, web: list[str], ann: Person, application: Application, client: KnownClient, uri: str

@@ -461,7 +461,7 @@ def deaf(registries: None, offer: Callable[..., object]) -> Iterator[threading.E
     enough.set()
 
 
-@pytest.mark.parametrize("way", ["json", "stream", "ws"])
+@pytest.mark.parametrize("way", [pytest.param("json", marks=pytest.mark.slow), "stream", "ws"])
 def test_a_call_whose_tool_ignores_its_cancellation_is_answered_all_the_same(
     client: RawClient,
     cancel: Cancel,

@@ -87,6 +87,7 @@ def post(connection: HTTPConnection, client: RawClient, body: bytes, headers: di
     return connection.getresponse().read().decode()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tools")
 @pytest.mark.parametrize("closes", [False, True], ids=["idle", "closed"])
 @pytest.mark.parametrize("name", MESSAGES)
