@@ -33,7 +33,10 @@ def test_code_that_changed_becomes_the_next_revision(offer):
     assert ToolRevision.objects.filter(tool=tool).count() == 2
 
 
-def test_resources_and_prompts_take_over_what_their_code_declares(offer_resources, offer_prompts, registries, tenant):
+@pytest.fixture
+def declared(offer_resources, offer_prompts, registries):
+    """A resource and a prompt as their code declares them."""
+
     @resource("docs://a", title="A page")
     def page() -> str:
         """Read a page."""
@@ -46,6 +49,10 @@ def test_resources_and_prompts_take_over_what_their_code_declares(offer_resource
 
     offer_resources("docs://a")
     offer_prompts("ask")
+
+
+@pytest.mark.usefixtures("declared")
+def test_resources_and_prompts_take_over_what_their_code_declares():
     Resource.objects.update(title="As it was once")
     Prompt.objects.update(arguments=[])
 
@@ -56,22 +63,9 @@ def test_resources_and_prompts_take_over_what_their_code_declares(offer_resource
 
 
 @pytest.fixture(params=[Tool, Resource, Prompt])
-def outdated(request, offer, offer_resources, offer_prompts, registries):
+def outdated(request, offer, declared):
     """The only row of a model, whose code declares something else."""
-
-    @resource("docs://a", title="A page")
-    def page() -> str:
-        """Read a page."""
-        return ""
-
-    @prompt(title="Ask")
-    def ask(city: str) -> str:
-        """Ask about a city."""
-        return city
-
     offer("echo")
-    offer_resources("docs://a")
-    offer_prompts("ask")
     ToolRevision.objects.filter(number=1 if request.param is Tool else 0).update(digest="of an older release")
     request.param.objects.update(title="As it was once")
     return request.param.objects.all()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -36,17 +36,30 @@ def scope_of(key: str) -> dict[str, Any]:
     }
 
 
-async def serve(consumer: WebSocketConsumer, key: str) -> list[str]:
-    """Serve a client that disconnects before the response: sending raises OSError. Return the sent message types."""
-    message_types: list[str] = []
-    closed = asyncio.Event()
-    frames = iter([{"type": "websocket.connect"}, {"type": "websocket.receive", "text": PING}])
+@pytest.fixture(autouse=True)
+def _without_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start neither the process's heartbeat nor its listener."""
+    monkeypatch.setattr("tools_app.transport.state.process.start", lambda _: None)
+    monkeypatch.setattr("tools_app.core.notifications.listener.TopicListener.start", lambda _: None)
+
+
+def receiving(texts: list[str], closed: asyncio.Event) -> Callable[[], Awaitable[dict[str, Any]]]:
+    """Return the `receive` of a client that connects, sends these texts, and disconnects once `closed` is set."""
+    frames = iter([{"type": "websocket.connect"}, *({"type": "websocket.receive", "text": text} for text in texts)])
 
     async def receive() -> dict[str, Any]:
         if frame := next(frames, None):
             return frame
         await closed.wait()
         return {"type": "websocket.disconnect", "code": 1006}
+
+    return receive
+
+
+async def serve(consumer: WebSocketConsumer, key: str) -> list[str]:
+    """Serve a client that disconnects before the response: sending raises OSError. Return the sent message types."""
+    message_types: list[str] = []
+    closed = asyncio.Event()
 
     async def send(message: dict[str, Any]) -> None:
         message_types.append(message["type"])
@@ -56,17 +69,13 @@ async def serve(consumer: WebSocketConsumer, key: str) -> list[str]:
             raise ConnectionResetError
 
     try:
-        await asyncio.wait_for(consumer(scope_of(key), receive, send), WAIT_SECONDS)
+        await asyncio.wait_for(consumer(scope_of(key), receiving([PING], closed), send), WAIT_SECONDS)
     finally:
         state.discard()
     return message_types
 
 
-def test_a_client_that_is_gone_is_no_error(
-    transactional_db: None, key: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tools_app.transport.state.process.start", lambda _: None)
-    monkeypatch.setattr("tools_app.core.notifications.listener.TopicListener.start", lambda _: None)
+def test_a_client_that_is_gone_is_no_error(transactional_db: None, key: str, caplog: pytest.LogCaptureFixture) -> None:
     consumer = WebSocketConsumer()
     assert asyncio.run(serve(consumer, key)) == ["websocket.accept", "websocket.send", "websocket.close"]
     assert consumer._serving is not None
@@ -77,8 +86,6 @@ def test_a_client_that_is_gone_is_no_error(
 def test_a_client_that_leaves_while_its_session_is_stored_leaves_no_open_session(
     transactional_db: None, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools_app.transport.state.process.start", lambda _: None)
-    monkeypatch.setattr("tools_app.core.notifications.listener.TopicListener.start", lambda _: None)
     start, stored, closed = sessions.start, asyncio.Event(), asyncio.Event()
 
     async def start_slowly(*args: Any) -> str:
@@ -90,21 +97,13 @@ def test_a_client_that_leaves_while_its_session_is_stored_leaves_no_open_session
         return wire_id
 
     async def scenario() -> None:
-        texts = [{"type": "websocket.receive", "text": text} for text in (PING, INITIALIZE)]
-        frames = iter([{"type": "websocket.connect"}, *texts])
-
-        async def receive() -> dict[str, Any]:
-            if frame := next(frames, None):
-                return frame
-            await closed.wait()
-            return {"type": "websocket.disconnect", "code": 1006}
-
         async def send(message: dict[str, Any]) -> None:
             if message["type"] == "websocket.send":
                 await stored.wait()
                 closed.set()
                 raise ConnectionResetError
 
+        receive = receiving([PING, INITIALIZE], closed)
         try:
             await asyncio.wait_for(WebSocketConsumer()(scope_of(key), receive, send), WAIT_SECONDS)
         finally:
@@ -118,8 +117,6 @@ def test_a_client_that_leaves_while_its_session_is_stored_leaves_no_open_session
 def test_the_memory_of_messages_that_are_not_served_any_more_is_given_back(
     transactional_db: None, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools_app.transport.state.process.start", lambda _: None)
-    monkeypatch.setattr("tools_app.core.notifications.listener.TopicListener.start", lambda _: None)
     budget = MemoryBudget(lambda: (10_000_000, 10_000_000))
     monkeypatch.setattr(request_memory, "_bodies", budget)
     memory = MessageMemory()

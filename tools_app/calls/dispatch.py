@@ -17,17 +17,8 @@ from tools_app.calls.background.start_task import (
 )
 from tools_app.calls.events import SendEvent
 from tools_app.calls.inline import InlineCall
-from tools_app.calls.invocation import (
-    CallRecordBuilder,
-    End,
-    Invocation,
-    new_record_builder,
-)
-from tools_app.calls.run import (
-    CallOutcome,
-    Runnable,
-    outcome_of,
-)
+from tools_app.calls.invocation import CallRecordBuilder, End, Invocation, new_record_builder
+from tools_app.calls.run import CallOutcome, Runnable, outcome_of
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import CompiledTool
 from tools_app.catalog.kinds.attachments import NO_SUCH, Attachments

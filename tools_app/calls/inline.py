@@ -21,14 +21,7 @@ from tools_app.calls import inputs, run, stop_reasons, uncertain
 from tools_app.calls import tracing as traced
 from tools_app.calls.conversation import OnStream, Rounds
 from tools_app.calls.events import Event, SendEvent
-from tools_app.calls.invocation import (
-    CallRecordBuilder,
-    End,
-    Invocation,
-    call_topic,
-    event_data,
-    set_log_context,
-)
+from tools_app.calls.invocation import CallRecordBuilder, End, Invocation, call_topic, event_data, set_log_context
 from tools_app.calls.recorded_answers import deserialize, unanswered
 from tools_app.calls.run import UNRECORDED, CallOutcome, LocalCall, Runnable, run_tool, stopped
 from tools_app.calls.stop_reasons import StopReason

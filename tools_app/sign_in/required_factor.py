@@ -9,8 +9,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonRes
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from tools_app.access.permissions import MAX_NAMED
-from tools_app.admin.base.permissions import tenant_permissions_of
+from tools_app.access.permissions import MAX_NAMED, tenant_permissions_of
 from tools_app.admin.base.site import site
 
 # What somebody needs to set a factor up or to leave, and what is no page of the hub.

@@ -17,10 +17,10 @@ from django.urls import path, reverse
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.alerts.log import send_tests
 from tools_app.admin.base import shown_once
 from tools_app.admin.base.decorators import button, column
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, narrow
 from tools_app.admin.base.site import site
 from tools_app.alerts import delivery, destinations

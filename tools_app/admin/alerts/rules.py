@@ -17,9 +17,9 @@ from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from tools_app.access import permissions
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.alerts.log import send_tests
 from tools_app.admin.base.decorators import button, column
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge
 from tools_app.admin.base.site import site
 from tools_app.admin.base.times import moment

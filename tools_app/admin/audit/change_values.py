@@ -11,10 +11,10 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.text import capfirst
 
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base import diff as differences
 from tools_app.admin.base import json_source
 from tools_app.admin.base.diff import DiffLine
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.audit.changes.signals import RECORDED
 from tools_app.models import Action, Change, Session
 

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET
 from unfold.widgets import BASE_INPUT_CLASSES
 
 from tools_app.access import permissions
-from tools_app.admin.base.permissions import tenant_permissions_of
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import MAX_CHOICES, by_id, only
 from tools_app.audit.retention.preview import days_kept, preview
 from tools_app.audit.retention.retention import MAX_DAYS

@@ -17,7 +17,7 @@ from django.urls import URLPattern, path
 from django.views.decorators.http import require_GET, require_http_methods
 
 from tools_app.access import permissions
-from tools_app.admin.base.permissions import tenant_permissions_of
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import MAX_CHOICES, by_id, only
 from tools_app.audit.checkpoints import signing, statements, witness
 from tools_app.audit.verification.report import Finding, Report

@@ -9,8 +9,8 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from unfold.admin import ModelAdmin
 
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.audit import change_values
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.core.relations import first_within
 from tools_app.models import Action, Change
 

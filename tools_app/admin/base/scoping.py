@@ -24,10 +24,10 @@ from unfold.contrib.filters.admin import DropdownFilter
 from unfold.views import ChangeList
 
 from tools_app.access import permissions
+from tools_app.access.permissions import TenantPermissions, tenant_permissions_of
 from tools_app.admin.base import json_source
 from tools_app.admin.base.conflicts import ConflictAdmin
 from tools_app.admin.base.deletion import without_link_tables
-from tools_app.admin.base.permissions import TenantPermissions, tenant_permissions_of
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.core.relations import large_columns
 from tools_app.models import Toolset

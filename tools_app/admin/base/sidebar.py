@@ -5,7 +5,7 @@ from typing import TypedDict
 from django.http import HttpRequest
 from django.urls import reverse
 
-from tools_app.admin.base.permissions import tenant_permissions_of
+from tools_app.access.permissions import tenant_permissions_of
 
 
 class Link(TypedDict):

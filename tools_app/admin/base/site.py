@@ -10,9 +10,9 @@ from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
 from unfold.sites import UnfoldAdminSite
 
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.audit import retention, verification
 from tools_app.admin.base import login, search
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.sidebar import Group, sidebar
 from tools_app.admin.calls import failures, live_tail
 from tools_app.admin.catalog import searches

@@ -11,8 +11,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.widgets import BASE_INPUT_CLASSES
 
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base.decorators import column
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.calls.columns import CallFactsAdmin, moment_text
 from tools_app.admin.calls.filter_choices import Offered, offered_to
 from tools_app.admin.calls.filter_form import GROUPS, LABELS, PERIODS, TOOLS_LIST, Entry, entries

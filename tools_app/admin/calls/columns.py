@@ -14,9 +14,9 @@ from django.utils import timezone
 from django.utils.functional import cached_property
 from django.utils.safestring import SafeString
 
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base.decorators import column
 from tools_app.admin.base.links import key_link, key_name, link
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import RecordAdmin, narrow
 from tools_app.core.relations import related
 from tools_app.models import Outcome, Prompt, Resource

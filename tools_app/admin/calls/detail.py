@@ -16,9 +16,9 @@ from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base.decorators import column
 from tools_app.admin.base.links import key_name
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import badge, by_id
 from tools_app.admin.base.times import full_text
 from tools_app.admin.calls import downloads, failures, payloads

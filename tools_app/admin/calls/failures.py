@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
 from tools_app.access import permissions
-from tools_app.admin.base.permissions import TenantPermissions, tenant_permissions_of
+from tools_app.access.permissions import TenantPermissions, tenant_permissions_of
 from tools_app.admin.base.scoping import MAX_CHOICES, badge
 from tools_app.admin.calls.columns import OUTCOME_COLOURS
 from tools_app.audit.search import failures

@@ -12,8 +12,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from tools_app.access import permissions
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base.links import key_name
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import MAX_CHOICES
 from tools_app.admin.calls import live_rows
 from tools_app.admin.calls.columns import OUTCOME_COLOURS, duration_text, moment_text, name_of

@@ -14,8 +14,8 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base.decorators import column
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import TenantFilter, badge
 from tools_app.admin.base.site import site
 from tools_app.admin.base.times import full_text

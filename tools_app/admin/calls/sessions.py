@@ -13,11 +13,11 @@ from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import DropdownFilter
 
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base.columns import moment_column
 from tools_app.admin.base.decorators import column
 from tools_app.admin.base.json_source import pretty
 from tools_app.admin.base.links import key_link, key_name, link
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import RecordAdmin, TenantFilter, badge, narrow
 from tools_app.admin.base.site import site
 from tools_app.admin.base.times import full_text, moment

@@ -13,9 +13,9 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base.columns import cut_column, moment_column
 from tools_app.admin.base.decorators import button, column
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import TenantFilter, json_block, text_block
 from tools_app.admin.base.site import site
 from tools_app.admin.catalog.base import Fieldsets, OfferAdmin

@@ -11,7 +11,7 @@ from django.urls import path, reverse
 from django.views.decorators.http import require_POST
 
 from tools_app.access import permissions
-from tools_app.admin.base.permissions import tenant_permissions_of
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, by_id
 from tools_app.models import Tenant
 

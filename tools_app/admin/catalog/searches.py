@@ -11,7 +11,7 @@ from django.urls import URLPattern, path
 from django.views.decorators.http import require_GET
 
 from tools_app.access import permissions
-from tools_app.admin.base.permissions import tenant_permissions_of
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.audit.search.unanswered import MAX_SEARCHES, PERIOD, unanswered_searches
 
 MAX_TENANTS: Final = 100

@@ -18,7 +18,7 @@ from django.views.decorators.debug import sensitive_post_parameters, sensitive_v
 from django.views.decorators.http import require_GET, require_POST
 
 from tools_app.access import permissions
-from tools_app.admin.base.permissions import tenant_permissions_of
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import only
 from tools_app.admin.catalog.tool_forms import TrialForm
 from tools_app.catalog import authoring, trials

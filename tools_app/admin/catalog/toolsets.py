@@ -15,10 +15,10 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base.columns import cut_column, moment_column
 from tools_app.admin.base.decorators import column
 from tools_app.admin.base.fields import LinesField
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter
 from tools_app.admin.base.site import site
 from tools_app.admin.keys.forms import PreviewForm

@@ -18,7 +18,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from tools_app.access import permissions
-from tools_app.admin.base.permissions import tenant_permissions_of
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import badge, by_id
 from tools_app.models import ItemState, Upstream, UpstreamStatus
 from tools_app.upstreams import service

@@ -13,12 +13,12 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base import diff
 from tools_app.admin.base.columns import cut_column
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.diff import DiffLine
 from tools_app.admin.base.fields import JsonTextField, OfferForm, add_faults
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import TenantFilter, badge, writer
 from tools_app.admin.base.site import site
 from tools_app.admin.catalog import upstream_health

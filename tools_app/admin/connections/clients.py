@@ -12,9 +12,9 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
 from tools_app.access.oauth import clients
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base.columns import full_moment, moment_column
 from tools_app.admin.base.decorators import button, column
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import RecordAdmin, badge, narrow
 from tools_app.admin.base.site import site
 from tools_app.audit.changes import connections as connection_changes

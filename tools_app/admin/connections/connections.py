@@ -16,9 +16,9 @@ from unfold.contrib.filters.admin import DropdownFilter
 
 from tools_app.access.keys import LIMITS
 from tools_app.access.oauth import clients, redirects, tenant_scopes, tokens
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base.columns import full_moment, moment_column
 from tools_app.admin.base.decorators import button, column
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import RecordAdmin, TenantFilter, badge, narrow
 from tools_app.admin.base.site import site
 from tools_app.admin.connections.access import AccessForm

@@ -14,9 +14,9 @@ from django.utils.timesince import timesince
 from django.views.decorators.http import require_GET
 
 from tools_app.access.issuers import directory
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base import shown_once
 from tools_app.admin.base.decorators import button, column
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin
 from tools_app.audit.changes import directory as directory_changes
 from tools_app.models import Issuer, IssuerUse

@@ -11,9 +11,9 @@ from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from tools_app.access.oauth import hosts
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base.columns import moment_column
 from tools_app.admin.base.decorators import column
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge
 from tools_app.admin.base.site import site
 from tools_app.models import ClientDecision, ClientPolicy, SignInEvent

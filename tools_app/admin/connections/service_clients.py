@@ -15,12 +15,12 @@ from django.views.decorators.http import require_GET
 
 from tools_app.access import keys
 from tools_app.access.oauth import clients, key_sets, service_clients
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.access.snippets import clients as snippets
 from tools_app.admin.base import fields, shown_once
 from tools_app.admin.base.columns import cut_column, full_moment, moment_column
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.fields import JsonTextField
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, writer
 from tools_app.admin.base.site import site
 from tools_app.admin.keys.forms import ApiKeyForm

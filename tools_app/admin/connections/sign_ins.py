@@ -12,9 +12,9 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter
 from unfold.views import ChangeList
 
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base.columns import full_moment, moment_column
 from tools_app.admin.base.decorators import column
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import MAX_CHOICES, LightChangeList, RecordAdmin, TenantFilter, badge, by_id, narrow
 from tools_app.admin.base.site import site
 from tools_app.admin.base.times import full_text

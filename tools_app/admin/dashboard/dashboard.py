@@ -18,8 +18,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from tools_app.access import keys, permissions
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base.links import ANONYMOUS
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import MAX_CHOICES, narrow
 from tools_app.admin.dashboard import charts
 from tools_app.admin.dashboard.first_steps import FirstSteps, first_steps_of, has_steps_left, with_steps

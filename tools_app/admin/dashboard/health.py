@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import URLPattern, path
 from django.views.decorators.http import require_GET
 
-from tools_app.admin.base.permissions import tenant_permissions_of
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.runtime import hub_stats
 from tools_app.telemetry.registry import Snapshot
 

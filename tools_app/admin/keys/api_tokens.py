@@ -16,10 +16,10 @@ from django.views.decorators.http import require_GET
 from unfold.admin import ModelAdmin
 
 from tools_app.access import tokens
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base import shown_once
 from tools_app.admin.base.columns import cut_column, full_moment, moment_column
 from tools_app.admin.base.decorators import button, column
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import badge
 from tools_app.admin.base.site import site
 from tools_app.audit.changes.changes import change_log_transaction

@@ -14,8 +14,8 @@ from django.urls import URLPattern, path, reverse
 from django.views.decorators.http import require_GET
 
 from tools_app.access.keys import without_connections
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.access.snippets import clients
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.dashboard.dashboard import active_keys
 from tools_app.models import ApiKey, Tenant
 

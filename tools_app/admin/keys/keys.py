@@ -16,10 +16,10 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET, require_POST
 
 from tools_app.access import keys
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base import fields, shown_once
 from tools_app.admin.base.columns import cut_column, full_moment, moment_column
 from tools_app.admin.base.decorators import button, column
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, by_id, writer
 from tools_app.admin.base.site import site
 from tools_app.admin.base.times import full_text

@@ -18,10 +18,10 @@ from unfold.contrib.filters.admin import DropdownFilter
 from tools_app.access import invitation_mail, invitations
 from tools_app.access.invitations import InvitationError, State
 from tools_app.access.members import DEFAULT_ROLE, ROLES_HELP
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base import shown_once
 from tools_app.admin.base.columns import cut_column, full_moment, moment_column, role_badge
 from tools_app.admin.base.decorators import button, column
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, writer
 from tools_app.admin.base.site import site
 from tools_app.audit.changes import invitations as invitation_changes

@@ -13,10 +13,10 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminTextareaWidget, UnfoldBooleanSwitchWidget
 
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.base import diff as differences
 from tools_app.admin.base.decorators import button
 from tools_app.admin.base.diff import DiffLine
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, writer
 from tools_app.models import Tenant
 from tools_app.tenant_config.document import Configuration, InvalidConfiguration, read

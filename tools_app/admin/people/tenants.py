@@ -9,12 +9,11 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from tools_app.access.patterns import matches
-from tools_app.access.permissions import PUBLIC, SUPERUSERS_ONLY
+from tools_app.access.permissions import PUBLIC, SUPERUSERS_ONLY, tenant_permissions_of
 from tools_app.access.sessions import DEFAULT_MAX_SESSIONS
 from tools_app.admin.base.columns import cut_column, moment_column, yes_no_column, yes_no_filter
 from tools_app.admin.base.decorators import column
 from tools_app.admin.base.fields import TENANT_LIMITS, LinesField, check_anything, limits_fieldset
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import narrow
 from tools_app.admin.base.site import site
 from tools_app.admin.catalog.base import Fieldsets

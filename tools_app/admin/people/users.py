@@ -23,6 +23,7 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from tools_app.access.members import DEFAULT_ROLE, LAST_ADMIN, ROLES_HELP, UnknownPerson, is_last_admin, person_named
+from tools_app.access.permissions import TenantPermissions, tenant_permissions_of
 from tools_app.admin.base.columns import (
     cut_column,
     full_moment,
@@ -34,7 +35,6 @@ from tools_app.admin.base.columns import (
 from tools_app.admin.base.conflicts import ConflictAdmin
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.deletion import without_link_tables
-from tools_app.admin.base.permissions import TenantPermissions, tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, narrow
 from tools_app.admin.base.site import site
 from tools_app.audit.changes.changes import change_log_transaction

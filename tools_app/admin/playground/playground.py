@@ -20,9 +20,9 @@ from django.views.decorators.http import require_GET, require_POST
 
 from tools_app.access import impersonation, permissions
 from tools_app.access.keys import without_connections
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.access.snippets import calls, clients
 from tools_app.access.snippets.calls import SnippetRequest
-from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import MAX_CHOICES
 from tools_app.admin.dashboard.dashboard import active_keys
 from tools_app.admin.playground.run_again import RunAgain, run_again_of

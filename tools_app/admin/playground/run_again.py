@@ -11,7 +11,7 @@ import orjson
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest
 
-from tools_app.admin.base.permissions import tenant_permissions_of
+from tools_app.access.permissions import tenant_permissions_of
 from tools_app.admin.calls.payloads import CUT_OFF, stored_part
 from tools_app.audit.recorder.redaction import HIDDEN
 from tools_app.core.packing import UnpackError
