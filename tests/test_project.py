@@ -5,15 +5,29 @@ import builtins
 import math
 import re
 import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tools_app.doctor.host import MIN_PYTHON_VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 SETTINGS_PAGE = (ROOT / "docs" / "settings.md").read_text()
 EXPLAINED = re.findall(r"^\| `(\w+)` \|", SETTINGS_PAGE, re.MULTILINE)
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+REQUIREMENTS = [Requirement(text) for text in PYPROJECT["project"]["dependencies"]]
+EXTRAS = {
+    extra: [Requirement(text) for text in texts]
+    for extra, texts in PYPROJECT["project"]["optional-dependencies"].items()
+}
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 VARIABLE = re.compile(r"\b(MCPHUB_[A-Z_]+|DATABASE_URL|REDIS_URL|CELERY_BROKER_URL)\b")
 
@@ -27,6 +41,58 @@ def test_the_first_screen_of_the_readme_has_the_two_commands():
 
 def test_ci_runs_the_test_command_of_the_readme():
     assert "pip install -e '.[test]' && pytest" in (ROOT / ".ci/run").read_text().splitlines()
+
+
+def test_ci_tests_the_oldest_and_the_newest_python_that_the_project_names():
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(PYPROJECT["project"]["classifiers"]))
+    oldest, newest = named[0], named[-1]
+    minor = int(newest.removeprefix("3."))
+
+    assert f"\npythons=({oldest} {newest}) " in (ROOT / ".ci/run").read_text()
+    assert PYPROJECT["project"]["requires-python"] == f">={oldest},<3.{minor + 1}"
+    assert named == [f"3.{number}" for number in range(MIN_PYTHON_VERSION[1], minor + 1)]
+    assert PYPROJECT["tool"]["mypy"]["python_version"] == oldest
+    assert PYPROJECT["tool"]["ruff"]["target-version"] == "py" + oldest.replace(".", "")
+    assert f"Python {oldest} to {newest}" in README
+
+
+def test_every_dependency_is_bounded_to_versions_that_are_tested():
+    """`~=0.91` is any 0.x: where 0.91.0 is meant, nothing says so until a template is gone."""
+    requirements = [*REQUIREMENTS, *(one for extra in ("postgres", "redis", "otel", "saml") for one in EXTRAS[extra])]
+    loose = {
+        requirement.name: str(requirement.specifier)
+        for requirement in requirements
+        for operator, version in [(bound.operator, bound.version.split(".")) for bound in requirement.specifier]
+        if (operator == "~=" and version[0] == "0" and len(version) < 3)
+        or not {"~=", "<", "=="} & {bound.operator for bound in requirement.specifier}
+    }
+
+    # Certificates are to be the newest; their version is a date.
+    assert loose == {"certifi": ">=2026.7.22"}
+
+
+def test_every_package_that_the_code_imports_is_a_dependency_by_name():
+    declared = {canonicalize_name(one.name) for one in chain(REQUIREMENTS, *EXTRAS.values())}
+    distributions = packages_distributions()
+    missing = {
+        (name, str(path.relative_to(ROOT)))
+        for folder in ("mcphub", "tools_app")
+        for path in (ROOT / folder).rglob("*.py")
+        for name in imported_packages(path)
+        # pydantic pins the exact version of its core.
+        if name not in sys.stdlib_module_names | {"mcphub", "tools_app", "pydantic_core"}
+        and not declared & {canonicalize_name(one) for one in distributions.get(name, [name])}
+    }
+
+    assert missing == set()
+
+
+def imported_packages(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield (node.module or "").partition(".")[0]
 
 
 def test_the_strict_checks_are_one_command_in_the_readme_and_part_of_ci():

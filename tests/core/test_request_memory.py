@@ -118,6 +118,8 @@ def test_waiting_ends_after_a_time_and_has_a_bound(budget: MemoryBudget, monkeyp
         with pytest.raises(TooMuchMemory):
             await budget.hold("acme", 1)
         waits.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits
         monkeypatch.setattr(request_memory, "WAIT_SECONDS", 0.01)
         with pytest.raises(TooMuchMemory):
             await soon(budget.hold("acme", 1))

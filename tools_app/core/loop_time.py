@@ -50,11 +50,12 @@ class RequestOverhead:
         self._since = None
 
 
-def measured_by(
-    overhead: RequestOverhead, work: Coroutine[Any, Any, T], charge: Callable[[float], None]
-) -> Coroutine[Any, Any, T]:
-    """Return `work` wrapped so that `charge` is called with the seconds that each step takes on the loop."""
-    return cast("Coroutine[Any, Any, T]", _stepwise(overhead, work, charge))
+async def measured_by(overhead: RequestOverhead, work: Coroutine[Any, Any, T], charge: Callable[[float], None]) -> T:
+    """Run `work`, and call `charge` with the seconds that each of its steps takes on the loop.
+
+    Tasks need a coroutine: `_stepwise` alone is a generator, which `create_task` refuses from Python 3.12 on.
+    """
+    return await _stepwise(overhead, work, charge)
 
 
 @types.coroutine

@@ -374,3 +374,4 @@ class AlertDeliveries(ListMixin, Retrieved, ScopedView):
     queryset = AlertDelivery.objects.select_related("tenant")
     serializer_class = AlertDeliveryRow
     query_class = AlertDeliveriesQuery
+    singular = "alert delivery"

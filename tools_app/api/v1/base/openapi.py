@@ -5,7 +5,6 @@ from typing import Any
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import get_doc
 from drf_spectacular.utils import OpenApiParameter
-from inflection import singularize
 
 from tools_app.api.v1.base.problems import MEDIA_TYPE
 from tools_app.models import Connection
@@ -67,8 +66,8 @@ class Described(AutoSchema):
         if not self._is_own:
             return None
         action = getattr(self.view, "action", "")
-        many = getattr(self.view, "plural", self.get_tags()[0])
-        one = getattr(self.view, "singular", singularize(many))
+        many = getattr(self.view, "plural", self.get_tags()[0].replace("-", " "))
+        one = getattr(self.view, "singular", many.removesuffix("s"))
         return SUMMARIES[action].format(many=many, one=one) if action in SUMMARIES else None
 
     def get_description(self) -> str:
