@@ -85,7 +85,7 @@ def test_a_changed_definition_is_a_new_revision_and_shows_in_the_form(as_: Any, 
 @pytest.mark.parametrize(
     ("changes", "field", "message"),
     [
-        ({"headers": '{\n  "a": 1,\n}'}, "headers", "Line 3, column 1: "),
+        ({"headers": '{\n  "a": 1\n'}, "headers", "Line 3, column 1: "),
         ({"headers": '{"a": 1}'}, "headers", "Expected `str`, got `int`"),
         ({"headers": '{"Host": "x"}'}, "headers", "this header is set by the hub"),
         ({"query": "[]"}, "query", "Line 1: enter a JSON object"),
