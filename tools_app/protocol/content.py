@@ -161,6 +161,40 @@ def _block(block: Any) -> dict[str, Any]:
     return {"type": "text", "text": f"({what}, which is not valid in this protocol) {repeated}"}
 
 
+def _content(value: Any) -> list[dict[str, Any]] | None:
+    if value is None:
+        return []
+    return valid_content(value) if isinstance(value, list) else None
+
+
+_SAMPLED: Final = {
+    **{kind: _BLOCKS[kind] for kind in ("text", "image", "audio")},
+    "tool_use": ({"id": _text, "name": _text, "input": _meta}, {}),
+    "tool_result": ({"toolUseId": _text, "content": _content}, {"isError": _flag}),
+}
+
+
+def valid_sampling(messages: list[Any]) -> list[dict[str, Any]]:
+    """Return the messages of a sampling request. Raises InvalidContent for one that no client accepts."""
+    valid = []
+    for message in messages:
+        role, content = message.get("role"), message.get("content")
+        if role not in ROLES:
+            raise InvalidContent(f"A message has the role {str(role)[:100]!r}, which is neither user nor assistant.")
+        blocks = [_sampled(block) for block in (content if isinstance(content, list) else [content])]
+        valid.append({**message, "content": blocks if isinstance(content, list) else blocks[0]})
+    return valid
+
+
+def _sampled(block: Any) -> dict[str, Any]:
+    kind = block.get("type") if isinstance(block, dict) else None
+    required, optional = _SAMPLED.get(kind, ({}, {})) if isinstance(kind, str) else ({}, {})
+    valid = cleaned(block, {**required, **optional, **_COMMON}) if required else {}
+    if not valid or not required.keys() <= valid.keys():
+        raise InvalidContent(f"A message has content of the type {str(kind)[:100]!r} that is not valid.")
+    return valid
+
+
 def valid_contents(contents: list[Any], uri: str) -> list[dict[str, Any]]:
     """Return the contents of the resource `uri`: one without a valid URI gets this one, one with nothing is empty."""
     valid = [cleaned(entry, _CONTENTS) for entry in contents if isinstance(entry, dict)]
