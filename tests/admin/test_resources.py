@@ -217,7 +217,7 @@ def test_the_form_of_a_new_request_shows_its_fields(as_: Any, page: Any, acme: A
             "Line 2: priority: must be a number from 0 to 1.",
         ),
         ("text", {"annotations": '{"audience": ["all"]}'}, "annotations", 'must be a list of "user" and "assistant"'),
-        ("text", {"annotations": '{"lastModified": "today"}'}, "annotations", "must be a time"),
+        ("text", {"annotations": '{"lastModified": "today"}'}, "annotations", "must be a time with its offset"),
         (
             "text",
             {"annotations": '{"color": 1}'},

@@ -168,7 +168,7 @@ def test_an_upstream_is_deleted_with_all_that_it_offers(upstream: Upstream, peer
     ("definition", "message"),
     [
         ({"inputSchema": {"type": "object", "properties": {"a": {"pattern": "("}}}}, "its schemas cannot be used"),
-        ({"inputSchema": "any"}, "its schemas are invalid"),
+        ({"inputSchema": "any"}, "its schemas cannot be used: a schema is not an object"),
         ({"description": "x" * 20_001}, "its description has more than 20000 characters"),
         ({"annotations": {"readOnlyHint": "yes"}}, "its annotations are invalid"),
         ({"annotations": {"title": ["x"]}}, "its annotations are invalid"),

@@ -13,6 +13,7 @@ from tests.upstreams.scripted import reply
 from tests.web_services import Service
 from tests.wire.client import MODERN, RawClient
 from tools_app.models import Upstream
+from tools_app.tool_api.elicitation import for_version
 from tools_app.tool_api.results import ToolError
 from tools_app.upstreams.errors import ErrorResponse, UpstreamFailed
 from tools_app.upstreams.exchanges import exchange
@@ -22,6 +23,11 @@ from tools_app.upstreams.questions import InvalidQuestion, question_of
 from tools_app.upstreams.runs import UpstreamRequest
 
 FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+HELLO = {"role": "user", "content": {"type": "text", "text": "Hello?"}}
+
+
+def form(fields: dict[str, Any]) -> dict[str, Any]:
+    return {"message": "Who?", "requestedSchema": {"properties": fields}}
 
 
 @pytest.mark.parametrize(
@@ -35,12 +41,60 @@ FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {
         ("elicitation/create", {"mode": "url", "message": "Go", "url": "http://example.com"}, "https"),
         ("sampling/createMessage", {"messages": "Hello", "maxTokens": 1}, "not a list"),
         ("sampling/createMessage", {"messages": [], "maxTokens": True}, "maxTokens"),
+        ("sampling/createMessage", {"messages": [{**HELLO, "role": "system"}], "maxTokens": 1}, "neither user nor"),
+        ("sampling/createMessage", {"messages": [{**HELLO, "content": {"type": "x"}}], "maxTokens": 1}, "not valid"),
+        ("elicitation/create", form({"a": {"type": "object"}}), "'a' is none of these"),
+        ("elicitation/create", form({"a": {"type": "array", "items": {"type": "string"}}}), "'a' is none of these"),
+        ("elicitation/create", form({"a": None}), "'a' is none of these"),
         ("tools/call", {}, "not forwarded"),
     ],
 )
 def test_an_invalid_request_to_the_client_is_rejected_with_the_reason(method: str, params: Any, problem: str) -> None:
     with pytest.raises(InvalidQuestion, match=problem):
         question_of({"method": method, "params": params})
+
+
+def test_a_form_is_as_clients_show_it() -> None:
+    text, null = {"type": "string"}, {"type": "null"}
+    fields = {
+        "optional": {"anyOf": [text, null], "default": None, "title": None},
+        "nullable": {"type": ["integer", "null"], "default": True},
+        "color": {"enum": ["red"], "default": "red"},
+        "id": {**text, "format": "uuid", "pattern": "^(?!0)", "minLength": 2},
+        "mail": {**text, "format": "email"},
+        "tags": {"type": "array", "items": {**text, "enum": ["a"]}, "default": ["a"]},
+    }
+    assert question_of({"method": "elicitation/create", "params": form(fields)}).params()["requestedSchema"] == {
+        "type": "object",
+        "properties": {
+            "optional": text,
+            "nullable": {"type": "integer"},
+            "color": {**text, "enum": ["red"], "default": "red"},
+            "id": {**text, "minLength": 2},
+            "mail": fields["mail"],
+            "tags": fields["tags"],
+        },
+    }
+
+
+def test_messages_for_a_model_have_no_invalid_members() -> None:
+    content = [
+        {"type": "text", "text": "a", "annotations": None},
+        {"type": "image", "data": "AA", "mimeType": "image/png"},
+    ]
+    params = {
+        "messages": [{"role": "user", "content": content}],
+        "maxTokens": 1,
+        "systemPrompt": None,
+        "temperature": 0,
+    }
+    question = question_of({"method": "sampling/createMessage", "params": params})
+    first, second = {"type": "text", "text": "a"}, {"type": "image", "data": "AA==", "mimeType": "image/png"}
+    expected = {"messages": [{"role": "user", "content": [first, second]}], "maxTokens": 1, "temperature": 0}
+    assert for_version(question, "", "2025-11-25", {}).params() == expected
+    # Up to 2025-06-18, a message has one block.
+    split = [{"role": "user", "content": first}, {"role": "user", "content": second}]
+    assert for_version(question, "", "2025-06-18", {}).params() == {**expected, "messages": split}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from tests.wire.client import MODERN, Peer, RawClient, message_of
+from tests.wire.valid import check_valid
 from tools_app.catalog import authoring
 from tools_app.models import Call, Tenant, Tool, ToolKind
 from tools_app.toolkit import ToolResult, audio, embedded, image, link, text, tool
@@ -39,14 +40,16 @@ def result_of(peer: Peer) -> dict[str, Any]:
     response = peer.call("give")
     assert response.status_code == 200, response.text
     result = dict(message_of(response)["result"])
+    check_valid("tools/call", peer.version, result)
     result.pop("_meta", None)
     result.pop("resultType", None)
     return result
 
 
 def listed_tool(peer: Peer, name: str) -> dict[str, Any]:
-    tools = message_of(peer.request("tools/list"))["result"]["tools"]
-    return {one["name"]: one for one in tools}[name]
+    result = message_of(peer.request("tools/list"))["result"]
+    check_valid("tools/list", peer.version, result)
+    return {one["name"]: one for one in result["tools"]}[name]
 
 
 def test_each_content_comes_as_the_revision_knows_it(peer: Peer, offer_give: Callable[..., None]) -> None:
@@ -78,6 +81,12 @@ def test_each_content_comes_as_the_revision_knows_it(peer: Peer, offer_give: Cal
         ],
         "isError": False,
     }
+
+
+def test_content_that_no_revision_knows_becomes_a_text(peer: Peer, offer_give: Callable[..., None]) -> None:
+    offer_give(ToolResult([{"type": "widget"}, {**text("a"), "annotations": None}]))
+    widget = '(content of the type \'widget\', which is not valid in this protocol) {"type":"widget"}'
+    assert result_of(peer)["content"] == [text(widget), text("a")]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.wire.client import MODERN, Peer, RawClient, Stream, error_of, message_of
+from tests.wire.valid import check_valid
 from tools_app.access import keys
 from tools_app.catalog import authoring
 from tools_app.methods import paging
@@ -60,7 +61,9 @@ def add_resource(tenant: Tenant, uri: str) -> Resource:
 def page(peer: Peer, method: str, cursor: object = None) -> dict[str, Any]:
     response = peer.request(method, {"cursor": cursor} if cursor is not None else {})
     assert response.status_code == 200, response.text
-    return dict(message_of(response)["result"])
+    result = dict(message_of(response)["result"])
+    check_valid(method, peer.version, result)
+    return result
 
 
 def pages(peer: Peer, method: str) -> Iterator[dict[str, Any]]:

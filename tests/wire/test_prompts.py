@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from tests.wire.client import Peer, RawClient, error_of, message_of
+from tests.wire.valid import check_valid
 from tools_app.catalog import authoring
 from tools_app.models import ApiKey, Call, Prompt, PromptKind, Tenant
 from tools_app.toolkit import (
@@ -56,7 +57,9 @@ def get(peer: Peer, name: object, arguments: object = None) -> Any:
 def result_of(peer: Peer, name: str, **arguments: str) -> dict[str, Any]:
     response = get(peer, name, arguments)
     assert response.status_code == 200, response.text
-    return dict(message_of(response)["result"])
+    result = dict(message_of(response)["result"])
+    check_valid("prompts/get", peer.version, result)
+    return result
 
 
 def texts_of(peer: Peer, name: str, **arguments: str) -> list[str]:

@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from tests.wire.client import Peer, RawClient, error_of, message_of
+from tests.wire.valid import check_valid
 from tools_app.catalog import authoring
 from tools_app.models import ApiKey, Call, Resource, ResourceKind, Tenant
 from tools_app.toolkit import ProtocolError, ResourceNotFound, ResourceResult, ToolError, contents, resource
@@ -56,8 +57,10 @@ def library(registries: None, offer_resources: OfferResources) -> list[Resource]
 
 
 def list_resources(peer: Peer, method: str = "resources/list") -> Any:
-    (field,) = {"resources", "resourceTemplates"} & message_of(peer.request(method))["result"].keys()
-    return message_of(peer.request(method))["result"][field]
+    result = message_of(peer.request(method))["result"]
+    check_valid(method, peer.version, result)
+    (field,) = {"resources", "resourceTemplates"} & result.keys()
+    return result[field]
 
 
 def read(peer: Peer, uri: object) -> Any:
@@ -74,7 +77,9 @@ def named(uri: object) -> dict[str, str | None]:
 def contents_of(peer: Peer, uri: str) -> list[dict[str, Any]]:
     response = read(peer, uri)
     assert response.status_code == 200, response.text
-    return list(message_of(response)["result"]["contents"])
+    result = message_of(response)["result"]
+    check_valid("resources/read", peer.version, result)
+    return list(result["contents"])
 
 
 def is_not_found(peer: Peer, uri: str) -> bool:

@@ -28,6 +28,7 @@ from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.sanitize import sanitized
 from tools_app.core.tracebacks import clear_traceback
 from tools_app.models import BY_CALL_TOOL, TOOLS_CALL, Outcome
+from tools_app.protocol.content import InvalidContent, valid_content, valid_contents, valid_messages
 from tools_app.protocol.errors import CAPABILITY_MISSING, INTERNAL_ERROR, RpcError, resource_not_found
 from tools_app.protocol.schema import CompiledSchema
 from tools_app.protocol.versions import is_modern
@@ -38,18 +39,23 @@ from tools_app.tool_api.results import (
     CallCancelled,
     CallLost,
     InputRequired,
+    PromptResult,
     ProtocolError,
     ResourceNotFound,
+    ResourceResult,
     Result,
     ToolError,
     ToolResult,
     failed,
+    text,
 )
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_LOGGED_CHARACTERS = 300
+# The members of a text without annotations.
+PLAIN_TEXT = {"type", "text"}
 WITHDRAWN = b'{"withdrawn":true}'
 UNRECORDED = "The database did not confirm the record of this call in time. It may have run."
 
@@ -280,15 +286,44 @@ def yield_from_started(running: Coroutine[Any, Any, T], waits_for: Any) -> Gener
 
 def _validated(tool: Runnable, result: Result) -> CallOutcome:
     try:
+        result = _with_valid_content(result, tool.name)
         finished = outcome_of(Outcome.TOOL_ERROR if result.is_error else Outcome.OK, result)
     except TypeError as problem:
         return _invalid_result(tool, f"not JSON: {problem}")
+    except InvalidContent as problem:
+        return _failure(tool, Outcome.TOOL_ERROR, f"'{tool.name}' returned an invalid result: {problem}.")
     if len(finished.wire) > config.MCPHUB_MAX_RESULT_BYTES:
         return _too_large(tool, len(finished.wire))
     if tool.output is None or result.is_error or not isinstance(result, ToolResult):
         return finished
     problems = _output_problems(tool.output, result)
     return _invalid_result(tool, problems) if problems else finished
+
+
+def _with_valid_content(result: Result, name: str) -> Result:
+    """Return a result that every client accepts, of the tool, prompt or resource `name`.
+
+    Structured content alone is repeated as a text, for clients and models that read no other (tools, §Structured
+    Content). Raises TypeError for what is not JSON, and InvalidContent.
+    """
+    if isinstance(result, ToolResult):
+        for block in result.content:
+            # Almost all results have such blocks only.
+            is_plain = type(block) is dict and block.keys() == PLAIN_TEXT and block["type"] == "text"
+            if not is_plain or type(block["text"]) is not str:
+                return msgspec.structs.replace(result, content=valid_content(result.content))
+        if result.content or result.structured is None:
+            return result
+        repeated = orjson.dumps(result.structured)
+        # Quotes are escaped within a text.
+        is_small = 3 * len(repeated) <= config.MCPHUB_MAX_RESULT_BYTES
+        shown = repeated.decode() if is_small else "(The structured content is too large to be repeated as a text.)"
+        return msgspec.structs.replace(result, content=[text(shown)])
+    if isinstance(result, ResourceResult):
+        return msgspec.structs.replace(result, contents=valid_contents(result.contents, name))
+    if isinstance(result, PromptResult):
+        return msgspec.structs.replace(result, messages=valid_messages(result.messages))
+    return result
 
 
 async def _shaped(

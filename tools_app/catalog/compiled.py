@@ -43,8 +43,10 @@ from tools_app.models import (
     Toolset,
     UpstreamItem,
 )
+from tools_app.protocol.content import hints
 from tools_app.protocol.mirrored import Mirrored, mirrored
 from tools_app.protocol.schema import CompiledSchema
+from tools_app.protocol.tool_schemas import arguments_schema, result_schema
 
 log = logging.getLogger(__name__)
 
@@ -345,10 +347,12 @@ def _upstream_tool(row: Tool, sources: Sources) -> CompiledTool:
     )
     source = sources.upstream_of(row)
     task = TaskSupport(row.task)
-    run = upstream.UpstreamTool(source, mirrored(row.input_schema or OPEN_OBJECT), task == TaskSupport.REQUIRED)
+    run = upstream.UpstreamTool(
+        source, mirrored(arguments_schema(row.input_schema or OPEN_OBJECT)), task == TaskSupport.REQUIRED
+    )
     # Always in the web process: it holds the connection, and knows the hubs that the request has passed.
     timeout = row.timeout_seconds
-    return _compiled_tool(row, definition, run, background=False, task=task, timeout_seconds=timeout)
+    return _compiled_tool(row, definition, run, background=False, task=task, timeout_seconds=timeout, lenient=True)
 
 
 def _compiled_tool(
@@ -360,17 +364,21 @@ def _compiled_tool(
     task: TaskSupport,
     timeout_seconds: float,
     needs_person: bool = False,
+    lenient: bool = False,
 ) -> CompiledTool:
-    schema, shaping = definition.input_schema or OPEN_OBJECT, shaping_of(row)
+    """Return a tool. `lenient`: its schemas may have regular expressions that the hub does not check."""
+    shaping, schema = shaping_of(row), arguments_schema(definition.input_schema or OPEN_OBJECT)
+    output = result_schema(definition.output_schema) if definition.output_schema else None
+    # A shaped result need not match the schema of the whole.
+    definition = replace(definition, input_schema=schema, output_schema=None if shaping else output)
     return CompiledTool(
         id=row.pk,
         name=definition.name,
         revision=row.revision,
-        read_only=definition.annotations.get("readOnlyHint") is True,
-        # A shaped result need not match the schema of the whole.
-        definition=replace(definition, output_schema=None) if shaping else definition,
-        arguments=CompiledSchema(schema),
-        output=CompiledSchema(definition.output_schema) if definition.output_schema else None,
+        read_only=(hints(definition.annotations) or {}).get("readOnlyHint") is True,
+        definition=definition,
+        arguments=CompiledSchema(schema, lenient=lenient),
+        output=CompiledSchema(output, lenient=lenient) if output else None,
         run=run,
         background=background,
         task=task,

@@ -35,6 +35,7 @@ from tools_app.models import (
     UpstreamTransport,
 )
 from tools_app.protocol.schema import CompiledSchema, InvalidSchema
+from tools_app.protocol.tool_schemas import arguments_schema, result_schema
 from tools_app.upstreams.isolation import cgroups, launcher
 
 MAX_NAMED = 5
@@ -211,8 +212,9 @@ def _can_decrypt(secret: Secret) -> bool:
 
 def _schema_problem(row: Tool) -> str:
     try:
-        CompiledSchema(row.input_schema)
-        CompiledSchema(row.output_schema or {})
+        lenient = row.kind == ToolKind.UPSTREAM
+        CompiledSchema(arguments_schema(row.input_schema), lenient=lenient)
+        CompiledSchema(result_schema(row.output_schema), lenient=lenient)
     except InvalidSchema as problem:
         return str(problem)
     return ""

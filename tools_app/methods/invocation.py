@@ -116,6 +116,8 @@ def downgrade_for_version(outcome: CallOutcome, version: str) -> bytes:
     carried = has_structured_content(version) and isinstance(result.structured, dict)
     structured = result.structured if carried else None
     content = [_supported_block(block, version) for block in result.content]
+    if structured is not result.structured and not any(block.get("type") == "text" for block in content):
+        content.append(text(orjson.dumps(result.structured).decode()))
     if structured is result.structured and content == result.content:
         return outcome.wire
     return orjson.dumps(msgspec.structs.replace(result, structured=structured, content=content).as_json())

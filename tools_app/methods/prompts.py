@@ -9,6 +9,7 @@ from tools_app.catalog.compiled import CompiledPrompt
 from tools_app.methods import paging
 from tools_app.methods.context import BOTH_ERAS, RequestContext, method
 from tools_app.methods.invocation import Reading, record_refused_reading, run_reading, text_in, texts
+from tools_app.protocol import content
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 from tools_app.protocol.versions import has_icons, has_structured_content
 from tools_app.tool_api.context import ToolContext
@@ -63,8 +64,8 @@ def described(prompt: CompiledPrompt, version: str) -> dict[str, Any]:
         body["title"] = definition.title
     if definition.description:
         body["description"] = definition.description
-    if definition.icons and has_icons(version):
-        body["icons"] = definition.icons
+    if has_icons(version) and (icons := content.icons(definition.icons)):
+        body["icons"] = icons
     body["arguments"] = [
         {"name": one.name, "description": one.description, "required": one.required} for one in definition.arguments
     ]

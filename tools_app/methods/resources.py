@@ -14,6 +14,7 @@ from tools_app.core.database import run_in_db_thread
 from tools_app.methods import paging, whole_results
 from tools_app.methods.context import BOTH_ERAS, RequestContext, cacheable_result, method
 from tools_app.methods.invocation import Reading, record_refused_reading, run_reading, text_in
+from tools_app.protocol import content
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError, resource_not_found
 from tools_app.protocol.versions import Era, has_icons, has_structured_content
 from tools_app.tool_api.context import ToolContext
@@ -63,10 +64,10 @@ def described(resource: CompiledResource, version: str) -> dict[str, Any]:
         body["description"] = definition.description
     if definition.mime_type:
         body["mimeType"] = definition.mime_type
-    if definition.annotations:
-        body["annotations"] = definition.annotations
-    if definition.icons and has_icons(version):
-        body["icons"] = definition.icons
+    if annotations := content.annotations(definition.annotations):
+        body["annotations"] = annotations
+    if has_icons(version) and (icons := content.icons(definition.icons)):
+        body["icons"] = icons
     return body
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from tools_app.catalog.compiled import CompiledTool
 from tools_app.models import TaskSupport
+from tools_app.protocol import content
 from tools_app.protocol.versions import has_annotations, has_icons, has_structured_content, has_tasks, is_modern
 
 
@@ -15,13 +16,13 @@ def described(tool: CompiledTool, version: str) -> dict[str, Any]:
     if definition.title and has_structured_content(version):
         body["title"] = definition.title
     body["description"] = definition.description
-    body["inputSchema"] = definition.input_schema or {"type": "object"}
+    body["inputSchema"] = definition.input_schema
     if definition.output_schema and _knows_output(definition.output_schema, version):
         body["outputSchema"] = definition.output_schema
-    if definition.annotations and has_annotations(version):
-        body["annotations"] = definition.annotations
-    if definition.icons and has_icons(version):
-        body["icons"] = definition.icons
+    if has_annotations(version) and (hints := content.hints(definition.annotations)):
+        body["annotations"] = hints
+    if has_icons(version) and (icons := content.icons(definition.icons)):
+        body["icons"] = icons
     if tool.task != TaskSupport.NEVER and has_tasks(version):
         body["execution"] = {"taskSupport": tool.task.value}
     if definition.meta and has_structured_content(version):

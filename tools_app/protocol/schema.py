@@ -11,6 +11,7 @@ from tools_app.protocol import schema_bounds
 from tools_app.protocol.occurrences import LONG, occurrences
 from tools_app.protocol.schema_bounds import KIB, LINEAR, References, compiled_bytes, pattern_problems, patterns
 from tools_app.protocol.schema_keywords import REFERENCES, subschemas
+from tools_app.protocol.unchecked_patterns import without_unchecked_patterns
 
 MAX_PROBLEMS = 20
 MAX_RECEIVED = 200
@@ -39,12 +40,15 @@ class FieldProblem:
 class CompiledSchema:
     """A compiled schema in the dialect that it names, 2020-12 by default.
 
-    References to other documents are never fetched: such a schema raises InvalidSchema here.
+    References to other documents are never fetched: such a schema raises InvalidSchema here. `lenient`: regular
+    expressions that the engine cannot run are left out; otherwise they raise InvalidSchema.
     """
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
+    def __init__(self, schema: Mapping[str, Any], *, lenient: bool = False) -> None:
         try:
             ways = schema_bounds.check(schema)
+            if lenient:
+                schema = without_unchecked_patterns(schema)
             _check_patterns(schema)
             self._work = SchemaWork(schema, ways)
             self._validator = jsonschema_rs.validator_for(

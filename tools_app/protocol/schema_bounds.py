@@ -168,11 +168,22 @@ def pattern_problem(pattern: str) -> str:
     return f"{shown} {_refusal(pattern)}"
 
 
+def backtracking_in(pattern: str) -> str:
+    """Return what a pattern uses that only engines with backtracking have; "" if nothing. Does not compile it."""
+    bare = _INERT.sub("", pattern[:MAX_PATTERN_LENGTH])
+    return next((kind for kind, sign in _UNSUPPORTED.items() if sign.search(bare)), "")
+
+
+def needs_backtracking(pattern: str) -> bool:
+    """Whether a pattern is valid, but only for an engine with backtracking. It is compiled for one, and never run."""
+    options = jsonschema_rs.FancyRegexOptions(size_limit=MAX_PATTERN_BYTES)
+    is_candidate = len(pattern) <= MAX_PATTERN_LENGTH and backtracking_in(pattern) != ""
+    return is_candidate and compiled_bytes(pattern) > MAX_PATTERN_BYTES and _compiles(pattern, options)
+
+
 def _refusal(pattern: str) -> str:
-    bare = _INERT.sub("", pattern)
-    for kind, sign in _UNSUPPORTED.items():
-        if sign.search(bare):
-            return f"uses {kind}, which is not supported because its time has no bound: rewrite it without"
+    if kind := backtracking_in(pattern):
+        return f"uses {kind}, which is not supported because its time has no bound: rewrite it without"
     if _compiles(_COUNTED.sub(_once, pattern), LINEAR):
         return "is too large when compiled: repeat less, or bound the length with maxLength"
     return "is not a valid regular expression, or is too large when compiled"

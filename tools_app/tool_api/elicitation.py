@@ -214,7 +214,11 @@ def for_version(question: Question, id: str, version: str, capabilities: Mapping
     """
     if isinstance(question, ElicitUrl):
         return msgspec.structs.replace(question, id=(question.id or id) if has_page_ids(version) else "")
-    if isinstance(question, Sample) and has_sampling_tools(version) and not declares(capabilities, "sampling.context"):
+    if isinstance(question, Sample) and not has_sampling_tools(version):
+        # Their messages have one block each.
+        messages = [{**message, "content": block} for message in question.messages for block in _blocks(message)]
+        return msgspec.structs.replace(question, messages=messages)
+    if isinstance(question, Sample) and not declares(capabilities, "sampling.context"):
         options = {name: value for name, value in question.options.items() if name != "includeContext"}
         return msgspec.structs.replace(question, options=options)
     return question

@@ -238,7 +238,9 @@ class Client:
         params: dict[str, Any] = {}
         for _ in range(MAX_PAGES):
             result = await self.request(method, params)
-            page = result.get(key)
+            page = result.get(key, "")
+            if page is None:  # as some servers write an empty list
+                page = []
             if not isinstance(page, list) or not all(isinstance(item, dict) for item in page):
                 raise UpstreamFailed(f"The upstream gave no valid answer to {method}.")
             size += len(orjson.dumps(page))

@@ -140,10 +140,8 @@ class ConnectionForwarder:
         """Render a prompt. Raises ToolError and CallCancelled."""
         request = ForwardedRequest("prompts/get", {"name": pin.name, "arguments": arguments})
         result = await self._forward(endpoint, pin, request, context)
-        description, messages = result.get("description"), _objects(result, "messages")
-        if not all(isinstance(message.get("content"), dict) for message in messages):
-            raise ToolError("The upstream returned an invalid result: a message has no content.")
-        return PromptResult(messages, description if isinstance(description, str) else "")
+        description = result.get("description")
+        return PromptResult(_objects(result, "messages"), description if isinstance(description, str) else "")
 
     async def complete(
         self, endpoint: Endpoint, pin: Pin, argument: str, value: str, known_arguments: Mapping[str, str]
@@ -253,16 +251,19 @@ def _missing_capability(problem: ErrorResponse) -> str:
 
 
 def _tool_result(result: Mapping[str, Any]) -> ToolResult:
+    structured = result.get("structuredContent")
     return ToolResult(
-        content=_objects(result, "content", required="structuredContent" not in result),
-        structured=result.get("structuredContent"),
+        content=_objects(result, "content", required=structured is None),
+        structured=structured,
         is_error=result.get("isError") is True,
     )
 
 
 def _objects(result: Mapping[str, Any], name: str, *, required: bool = True) -> list[dict[str, Any]]:
-    """Return a list of objects. Raises ToolError for anything else."""
-    value = result.get(name, None if required else [])
+    """Return a list of objects; null is an empty one. Raises ToolError for anything else."""
+    value = result.get(name, "" if required else [])
+    if value is None:
+        return []
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise ToolError(f"The upstream returned an invalid result: its '{name}' is not a list of objects.")
     return value

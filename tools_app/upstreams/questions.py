@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import orjson
 
+from tools_app.protocol.content import valid_sampling
+from tools_app.protocol.forms import form_schema
 from tools_app.protocol.schema import InvalidSchema
 from tools_app.tool_api.elicitation import Elicit, Elicited, ElicitUrl, ListRoots, Question, Sample, declares
 
@@ -89,9 +91,7 @@ def _elicitation(params: Mapping[str, Any]) -> Question:
     elicitation_id = params.get("elicitationId")
     match params.get("mode", "form"):
         case "form" if isinstance(message, str) and isinstance(schema, dict):
-            if not isinstance(schema.get("properties", {}), dict):
-                raise InvalidQuestion("The properties of the form are not an object.")
-            return Elicit(message, schema)
+            return Elicit(message, form_schema(schema))
         case "url" if isinstance(message, str) and isinstance(url, str):
             return ElicitUrl(message, url, elicitation_id if isinstance(elicitation_id, str) else "")
     raise InvalidQuestion("The elicitation is invalid.")
@@ -103,4 +103,5 @@ def _sampling(params: Mapping[str, Any]) -> Question:
         raise InvalidQuestion("The messages are not a list of objects.")
     if isinstance(max_tokens, bool) or not isinstance(max_tokens, int):
         raise InvalidQuestion("maxTokens is not an integer.")
-    return Sample(messages, max_tokens, {name: params[name] for name in SAMPLING_PARAMETERS if name in params})
+    options = {name: params[name] for name in SAMPLING_PARAMETERS if params.get(name) is not None}
+    return Sample(valid_sampling(messages), max_tokens, options)

@@ -6,7 +6,7 @@ definition of an upstream reaches clients.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
@@ -20,8 +20,9 @@ from django.utils import timezone
 from tools_app.audit.changes import changes
 from tools_app.catalog import authoring, uri_templates
 from tools_app.catalog.kinds import upstream as kind
-from tools_app.catalog.validation.items import HINTS, check_tool_annotations
+from tools_app.catalog.validation.items import check_tool_annotations
 from tools_app.catalog.validation.reserved import reserved_fault
+from tools_app.catalog.validation.resources import check_annotations
 from tools_app.catalog.validation.shapes import check_icons
 from tools_app.catalog.validation.sizes import MAX_DESCRIPTION_LENGTH
 from tools_app.core.sanitize import sanitized
@@ -41,8 +42,10 @@ from tools_app.models import (
 )
 from tools_app.models.catalog import PROMPT_NAME, RESOURCE_URI, TOOL_NAME, TaskSupport
 from tools_app.models.versioned import check_count
+from tools_app.protocol import content
 from tools_app.protocol.mirrored import InvalidMirror, mirrored
 from tools_app.protocol.schema import CompiledSchema, InvalidSchema
+from tools_app.protocol.tool_schemas import arguments_schema, result_schema
 from tools_app.telemetry.secret_names import Scrubber
 from tools_app.tool_api.results import ToolError
 from tools_app.upstreams import connections
@@ -52,12 +55,21 @@ from tools_app.upstreams.credentials import resolve, store
 from tools_app.upstreams.errors import ErrorResponse, LoopRefused, Refused, UpstreamFailed
 from tools_app.upstreams.http import UNAUTHORIZED
 from tools_app.upstreams.observation import store_status
+from tools_app.upstreams.warnings import warnings_of
 
 DISCOVERY_SECONDS: Final = 90.0
 MAX_TITLE_LENGTH: Final = 200
 # Names that are this similar may be of the same item (difflib's ratio), and how many are compared.
 MIN_SIMILARITY: Final = 0.75
 MAX_COMPARED: Final = 200
+# Members of definitions that can be null or missing. What is missing there means nothing else.
+_MEMBERS: Final[Mapping[str, type]] = {
+    **dict.fromkeys(("title", "description", "mimeType"), str),
+    **dict.fromkeys(("annotations", "_meta", "execution"), dict),
+    **dict.fromkeys(("icons", "arguments"), list),
+}
+# Annotations of resources that clients refuse if they are invalid. An invalid `lastModified` is left out.
+RATED: Final = frozenset({"audience", "priority"})
 _INVALID_NAME_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9_.-]")
 
 
@@ -263,7 +275,7 @@ def _accept(item: UpstreamItem, by: User | None, *, makes_tasks: bool) -> Upstre
             item.resource = authoring.save_resource(_resource(item, definition))
     before = item.digest
     item.accepted, item.digest, item.proposed = definition, kind.digest_of(definition), None
-    item.state, item.updated_at = ItemState.ACCEPTED, timezone.now()
+    item.state, item.updated_at, item.warnings = ItemState.ACCEPTED, timezone.now(), warnings_of(definition)
     item.save()
     after = {"upstream": item.upstream.name, "kind": item.kind, "sha256": item.digest}
     changes.record(Action.CHANGED, item, before={"sha256": before} if before else {}, after=after)
@@ -277,11 +289,11 @@ def _check(item: UpstreamItem, definition: dict[str, Any]) -> None:
 
 
 def _problems(item: UpstreamItem, definition: dict[str, Any]) -> Iterator[str]:
-    if len(str(definition.get("description") or "")) > MAX_DESCRIPTION_LENGTH:
+    if len(_text(definition, "description")) > MAX_DESCRIPTION_LENGTH:
         yield f"its description has more than {MAX_DESCRIPTION_LENGTH} characters."
-    for name, expected_type in (("annotations", dict), ("icons", list), ("_meta", dict), ("arguments", list)):
+    for name, expected_type in _MEMBERS.items():
         if not isinstance(definition.get(name), expected_type | None):
-            yield f"its {name} are invalid."
+            yield f"its {name} {'is' if expected_type is str else 'are'} invalid."
     yield from _icon_problems(definition.get("icons"))
     name = offered_name(item.upstream, item.name)
     match item.kind:
@@ -290,29 +302,53 @@ def _problems(item: UpstreamItem, definition: dict[str, Any]) -> Iterator[str]:
         case ItemKind.PROMPT:
             yield from _name_problems(PROMPT_NAME, name)
             yield from _name_conflicts(Prompt.objects.filter(tenant=item.tenant_id, name=name), item.prompt_id)
-            arguments = definition.get("arguments") or []
-            if not all(isinstance(argument, dict) and isinstance(argument.get("name"), str) for argument in arguments):
+            arguments = definition.get("arguments")
+            if isinstance(arguments, list) and not all(map(_is_argument, arguments)):
                 yield "its arguments are invalid."
         case _:
-            yield from _name_problems(RESOURCE_URI, item.name)
-            yield from _name_conflicts(Resource.objects.filter(tenant=item.tenant_id, uri=item.name), item.resource_id)
-            try:
-                variables = uri_templates.parse(item.name).variables
-            except ValueError as problem:
-                yield f"its URI is invalid: {problem}."
-            else:
-                if bool(variables) != (item.kind == ItemKind.TEMPLATE):
-                    yield "its URI is not a template." if item.kind == ItemKind.TEMPLATE else "its URI is a template."
+            yield from _resource_problems(item, definition)
+
+
+def _present(value: Any) -> dict[str, Any]:
+    """Return the members of an object that are not null."""
+    members = value.items() if isinstance(value, dict) else ()
+    return {name: member for name, member in members if member is not None}
+
+
+def _text(definition: dict[str, Any], name: str) -> str:
+    value = definition.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _is_argument(argument: Any) -> bool:
+    if not isinstance(argument, dict) or not isinstance(argument.get("name"), str):
+        return False
+    return isinstance(argument.get("description"), str | None) and isinstance(argument.get("required"), bool | None)
 
 
 def _icon_problems(icons: Any) -> Iterator[str]:
     """Yield the errors of icons in the fields that this hub knows; revisions add others."""
     known = ("src", "mimeType", "sizes")
     known_fields = [
-        {name: icon[name] for name in known if name in icon} if isinstance(icon, dict) else icon
+        {name: value for name, value in _present(icon).items() if name in known} if isinstance(icon, dict) else icon
         for icon in (icons if isinstance(icons, list) else ())
     ]
     yield from (f"its icons are invalid: {fault}" for fault in check_icons(known_fields))
+
+
+def _resource_problems(item: UpstreamItem, definition: dict[str, Any]) -> Iterator[str]:
+    annotations = _present(definition.get("annotations"))
+    for problem in check_annotations({name: annotations[name] for name in RATED & annotations.keys()}):
+        yield f"its annotations are invalid: {problem}"
+    yield from _name_problems(RESOURCE_URI, item.name)
+    yield from _name_conflicts(Resource.objects.filter(tenant=item.tenant_id, uri=item.name), item.resource_id)
+    try:
+        variables = uri_templates.parse(item.name).variables
+    except ValueError as invalid:
+        yield f"its URI is invalid: {invalid}."
+    else:
+        if bool(variables) != (item.kind == ItemKind.TEMPLATE):
+            yield "its URI is not a template." if item.kind == ItemKind.TEMPLATE else "its URI is a template."
 
 
 def _tool_problems(item: UpstreamItem, name: str, definition: dict[str, Any]) -> Iterator[str]:
@@ -320,19 +356,17 @@ def _tool_problems(item: UpstreamItem, name: str, definition: dict[str, Any]) ->
     yield from _name_conflicts(Tool.objects.filter(tenant=item.tenant_id, name=name), item.tool_id)
     if fault := reserved_fault(item.tenant, name, item.tool_id):
         yield fault
-    schema, output = definition.get("inputSchema"), definition.get("outputSchema")
-    if not isinstance(schema, dict) or not isinstance(output, dict | None):
-        yield "its schemas are invalid."
-        return
     try:
-        CompiledSchema(schema)
-        CompiledSchema(output or {})
+        schema = arguments_schema(definition.get("inputSchema"))
+        CompiledSchema(schema, lenient=True)
+        CompiledSchema(result_schema(definition.get("outputSchema")), lenient=True)
         mirrored(schema)
     except (InvalidSchema, InvalidMirror) as problem:
         yield f"its schemas cannot be used: {str(problem)[:500]}"
-    annotations = definition.get("annotations")
-    hints = annotations.items() if isinstance(annotations, dict) else ()
-    for hint_problem in check_tool_annotations({hint: value for hint, value in hints if hint in {*HINTS, "title"}}):
+    hints = _present(definition.get("annotations"))
+    for hint_problem in check_tool_annotations(
+        {hint: hints[hint] for hint in {*content.HINTS, "title"} & hints.keys()}
+    ):
         yield f"its annotations are invalid: {hint_problem}"
 
 
@@ -353,12 +387,12 @@ def _tool(item: UpstreamItem, definition: dict[str, Any], *, makes_tasks: bool) 
     tool = item.tool or Tool(tenant_id=item.tenant_id, timeout_seconds=item.upstream.timeout_seconds)
     tool.kind = ToolKind.UPSTREAM
     tool.name = offered_name(item.upstream, item.name)
-    tool.title = str(definition.get("title") or "")[:MAX_TITLE_LENGTH]
-    tool.description = str(definition.get("description") or "")
-    tool.input_schema = definition["inputSchema"]
-    tool.output_schema = definition.get("outputSchema")
-    tool.annotations = definition.get("annotations") or {}
-    tool.icons = definition.get("icons") or []
+    tool.title = _text(definition, "title")[:MAX_TITLE_LENGTH]
+    tool.description = _text(definition, "description")
+    tool.input_schema = arguments_schema(definition.get("inputSchema"))
+    tool.output_schema = result_schema(definition.get("outputSchema")) or None
+    tool.annotations = content.hints(definition.get("annotations")) or {}
+    tool.icons = content.icons(definition.get("icons")) or []
     execution = definition.get("execution")
     support = execution.get("taskSupport") if isinstance(execution, dict) else None
     # A modern upstream decides with each call whether it becomes a task.
@@ -371,12 +405,12 @@ def _tool(item: UpstreamItem, definition: dict[str, Any], *, makes_tasks: bool) 
 def _resource(item: UpstreamItem, definition: dict[str, Any]) -> Resource:
     resource = item.resource or Resource(tenant_id=item.tenant_id)
     resource.kind, resource.uri = ResourceKind.UPSTREAM, item.name
-    resource.name = str(definition.get("name") or item.name)[:MAX_TITLE_LENGTH]
-    resource.title = str(definition.get("title") or "")[:MAX_TITLE_LENGTH]
-    resource.description = str(definition.get("description") or "")
-    resource.mime_type = str(definition.get("mimeType") or "")[:MAX_TITLE_LENGTH]
-    resource.annotations = definition.get("annotations") or {}
-    resource.icons = definition.get("icons") or []
+    resource.name = (_text(definition, "name") or item.name)[:MAX_TITLE_LENGTH]
+    resource.title = _text(definition, "title")[:MAX_TITLE_LENGTH]
+    resource.description = _text(definition, "description")
+    resource.mime_type = _text(definition, "mimeType")[:MAX_TITLE_LENGTH]
+    resource.annotations = content.annotations(definition.get("annotations")) or {}
+    resource.icons = content.icons(definition.get("icons")) or []
     resource.config = {"upstream": item.upstream.name}
     return resource
 
@@ -384,13 +418,13 @@ def _resource(item: UpstreamItem, definition: dict[str, Any]) -> Resource:
 def _prompt(item: UpstreamItem, definition: dict[str, Any]) -> Prompt:
     prompt = item.prompt or Prompt(tenant_id=item.tenant_id)
     prompt.kind, prompt.name = PromptKind.UPSTREAM, offered_name(item.upstream, item.name)
-    prompt.title = str(definition.get("title") or "")[:MAX_TITLE_LENGTH]
-    prompt.description = str(definition.get("description") or "")
-    prompt.icons = definition.get("icons") or []
+    prompt.title = _text(definition, "title")[:MAX_TITLE_LENGTH]
+    prompt.description = _text(definition, "description")
+    prompt.icons = content.icons(definition.get("icons")) or []
     prompt.arguments = [
         {
             "name": argument["name"],
-            "description": str(argument.get("description") or ""),
+            "description": _text(argument, "description"),
             "required": argument.get("required") is True,
         }
         for argument in definition.get("arguments") or []

@@ -1,4 +1,4 @@
-"""Signs of instructions to models in the definitions of upstreams (tool poisoning).
+"""Warnings about the definitions of upstreams: signs of instructions to models (tool poisoning), and what is not used.
 
 A warning is a hint for the admin who reviews a definition: nothing is refused because of it, and its absence proves
 nothing.
@@ -8,8 +8,13 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any, Final
 
+from tools_app.protocol.authoring_schema import dotted
+from tools_app.protocol.content import moment
+from tools_app.protocol.unchecked_patterns import unchecked_patterns
+
 MAX_TEXTS: Final = 2000
 MAX_TEXT_LENGTH: Final = 20_000
+MAX_PATTERNS: Final = 10
 
 _PHRASES: Final = {
     "asks to ignore other instructions": (
@@ -34,7 +39,33 @@ _PHRASES: Final = {
 
 
 def warnings_of(definition: Any) -> list[str]:
-    """Return what is suspicious in the texts of a definition, each warning once."""
+    """Return what is suspicious in a definition, and what the hub does not use of it, each warning once."""
+    return [*_suspicions(definition), *_unused(definition)]
+
+
+def _unused(definition: Any) -> Iterator[str]:
+    """Yield what the hub leaves out of a valid definition."""
+    if not isinstance(definition, dict):
+        return
+    for member in ("inputSchema", "outputSchema"):
+        try:
+            found = unchecked_patterns(definition.get(member))
+        except RecursionError:  # it is refused
+            continue
+        for path in found[:MAX_PATTERNS]:
+            yield (
+                f"{member}, {dotted(path)}: the hub does not check this regular expression, because look-around and "
+                "back-references take unbounded time. Clients get it, and the rest is checked."
+            )
+        if len(found) > MAX_PATTERNS:
+            yield f"{member}: {len(found) - MAX_PATTERNS} more regular expressions are not checked."
+    annotations = definition.get("annotations")
+    last_modified = annotations.get("lastModified") if isinstance(annotations, dict) else None
+    if last_modified is not None and moment(last_modified) is None:
+        yield "Its lastModified is left out: it is no time with an offset, such as 2026-01-31T12:00:00Z."
+
+
+def _suspicions(definition: Any) -> list[str]:
     warnings: dict[str, None] = {}
     for text in _texts(definition):
         folded = " ".join(text[:MAX_TEXT_LENGTH].casefold().split())

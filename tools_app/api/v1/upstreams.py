@@ -143,7 +143,9 @@ class UpstreamItemRow(Row):
     accepted = JsonObject(read_only=True, allow_null=True, help_text="The accepted definition.")
     proposed = JsonObject(read_only=True, allow_null=True, help_text="What the upstream lists, if that is different.")
     digest = serializers.SerializerMethodField(help_text="SHA-256 of the proposed definition, or of the accepted one.")
-    warnings = serializers.SerializerMethodField(help_text="Signs of instructions to models in its texts.")
+    warnings = serializers.SerializerMethodField(
+        help_text="Signs of instructions to models, and what the hub does not check."
+    )
     former_name = serializers.SerializerMethodField(
         help_text="Of a new item: the name of a removed one that it may be, because it is equal but for the name, or "
         "has a similar one. Empty without such an item."

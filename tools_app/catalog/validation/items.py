@@ -18,6 +18,7 @@ from tools_app.catalog.validation.shapes import check_icons
 from tools_app.catalog.validation.sizes import size_faults
 from tools_app.models import Prompt, PromptKind, Resource, ResourceKind, Tool, ToolKind
 from tools_app.protocol.authoring_schema import SchemaProblem, check_input_schema, check_schema
+from tools_app.protocol.content import HINTS
 from tools_app.protocol.mirrored import InvalidMirror
 from tools_app.protocol.schema_keywords import Path
 
@@ -144,7 +145,6 @@ def _json(field: str, value: Any, kind: type, check: Callable[[Any], list[Schema
 
 # With one of these keywords, a schema may accept arguments that its `properties` do not name.
 OPEN_KEYWORDS = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"}
-HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 
 def check_tool_annotations(annotations: dict[str, Any]) -> list[SchemaProblem]:

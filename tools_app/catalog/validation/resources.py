@@ -1,7 +1,6 @@
 """Validation of resources that an admin writes, with the path of each error. Independent of forms."""
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 from tools_app.catalog import uri_templates
@@ -9,6 +8,7 @@ from tools_app.catalog.kinds import http, templates
 from tools_app.catalog.skills import MANIFEST, InvalidManifest, frontmatter
 from tools_app.catalog.validation.shapes import Shape, object_faults
 from tools_app.protocol.authoring_schema import SchemaProblem
+from tools_app.protocol.content import moment
 from tools_app.protocol.schema_keywords import Path
 
 MAX_BYTES = 5 * 1024 * 1024
@@ -85,13 +85,8 @@ def _is_priority(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
-def _is_moment(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and bool(datetime.fromisoformat(value))
-    except ValueError:
-        return False
-
-
 AUDIENCE = Shape(_is_audience, 'must be a list of "user" and "assistant".')
 PRIORITY = Shape(_is_priority, "must be a number from 0 to 1.")
-MOMENT = Shape(_is_moment, "must be a time, such as 2026-01-31T12:00:00Z.")
+MOMENT = Shape(
+    lambda value: moment(value) is not None, "must be a time with its offset from UTC, such as 2026-01-31T12:00:00Z."
+)
