@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-import orjson
 from django.conf import settings
 
 from tools_app.catalog.kinds.upstream import Endpoint
+from tools_app.protocol import exact_json
 from tools_app.telemetry.secret_names import Scrubber
 from tools_app.upstreams import commands
 from tools_app.upstreams.client import Message
@@ -100,10 +100,10 @@ class StdioTransport(DuplexTransport):
             self._process = await PipedProcess.start(
                 (
                     *(sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid())),
-                    *(orjson.dumps(specification).decode(), program, *self._command[1:]),
+                    *(exact_json.dumps(specification).decode(), program, *self._command[1:]),
                 ),
                 # The launcher is not isolated itself, so nothing in its environment is the tenant's.
-                {"PATH": path, "LANG": LANGUAGE, launcher.ENVIRONMENT: orjson.dumps(environment).decode()},
+                {"PATH": path, "LANG": LANGUAGE, launcher.ENVIRONMENT: exact_json.dumps(environment).decode()},
                 self._max_bytes,
             )
         except OSError as problem:
@@ -120,7 +120,7 @@ class StdioTransport(DuplexTransport):
         if process.stdin.transport.get_write_buffer_size() > MAX_UNWRITTEN_BYTES:
             raise UpstreamFailed("The upstream's process does not read its input.", sent=False)
         try:
-            process.stdin.write(orjson.dumps(message) + b"\n")
+            process.stdin.write(exact_json.dumps(message) + b"\n")
             await process.stdin.drain()
         except (OSError, RuntimeError) as problem:
             raise UpstreamFailed("The upstream's process has ended.", str(problem)) from problem

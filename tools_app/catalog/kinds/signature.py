@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+import orjson
 from annotated_types import BaseMetadata
 from django.core.exceptions import ImproperlyConfigured
 from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
@@ -16,14 +17,16 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import to_json
 
+from tools_app.protocol import exact_json
 from tools_app.tool_api.context import ToolContext
 from tools_app.tool_api.results import ToolError, ToolResult, text
 
 UNIONS = (Union, UnionType)
 
-# `int` is not included: JSON Schema accepts 2.0 as an integer, which Python code must not receive as a float.
+# `int` is not included, also in literals: JSON Schema accepts 2.0 as an integer, which Python code must not receive
+# as a float.
 _JSON_TYPES = (str, float, bool, NoneType, Any)
-_JSON_LITERALS = (str, int, bool, NoneType)
+_JSON_LITERALS = (str, bool, NoneType)
 
 
 class QuietJsonSchema(GenerateJsonSchema):
@@ -88,6 +91,14 @@ class Signature:
 
     def bind(self, arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
         """Return keyword arguments from arguments that match `schema`. Raises ToolError."""
+        try:
+            orjson.dumps(arguments)
+        except TypeError:
+            # Converters know whether a Decimal is wanted.
+            arguments = {
+                name: value if name in self.converters else exact_json.without_decimals(value)
+                for name, value in arguments.items()
+            }
         if not self.converters and not self.contexts:
             return arguments
         bound = arguments | dict.fromkeys(self.contexts, context)
