@@ -19,7 +19,7 @@ from tools_app.transport.routing import mcp_application
 WAIT_SECONDS = 40.0
 # Lower these when the path becomes shorter.
 MAX_CALLS = 150
-MAX_FILES = 36
+MAX_FILES = 37
 
 
 @pytest.fixture

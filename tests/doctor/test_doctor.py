@@ -6,6 +6,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.cache.backends.redis import RedisCache
 from django.core.management import CommandError, call_command
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.recorder import MigrationRecorder
 from django.urls import clear_url_caches
@@ -31,7 +32,7 @@ from tools_app.audit.checkpoints import signer, witness
 from tools_app.calls.background.queue import RUN_CALL
 from tools_app.catalog import authoring
 from tools_app.core.notifications.layer import LocalChannelLayer
-from tools_app.doctor import configuration, contents, database, host, messaging
+from tools_app.doctor import configuration, contents, database, host, messaging, programs
 from tools_app.doctor.checkup import checkup
 from tools_app.doctor.endpoint import EndpointChecks
 from tools_app.doctor.findings import Status, problem, run_checks
@@ -815,18 +816,57 @@ def test_throttles_that_count_in_each_process_alone_are_a_warning_when_scaled(se
 @pytest.mark.django_db
 def test_how_programs_of_upstreams_are_isolated_is_told(tenant, monkeypatch, tmp_path):
     monkeypatch.setattr(launcher, "landlock_version", lambda: 7)
+    monkeypatch.setattr(launcher, "has_seccomp", lambda: True)
     monkeypatch.setattr(cgroups, "delegated", lambda: tmp_path)
-    (finding,) = contents.upstream_programs()
+    (finding,) = programs.upstream_programs()
     assert finding.status is OK
-    assert finding.message == f"Landlock (version 7), resource limits, control groups below {tmp_path}"
+    assert finding.message == f"Landlock (version 7), seccomp, resource limits, control groups below {tmp_path}"
 
     def none():
         raise cgroups.NotDelegated("systemd delegates none to this process (Delegate=)")
 
     monkeypatch.setattr(cgroups, "delegated", none)
     monkeypatch.setattr(launcher, "landlock_version", lambda: 0)
-    (finding,) = contents.upstream_programs()
+    (finding,) = programs.upstream_programs()
     assert finding.status is OK
-    assert "no Landlock, resource limits, no control groups from here: systemd delegates none" in finding.message
+    assert (
+        "no Landlock, seccomp, resource limits, no control groups from here: systemd delegates none" in finding.message
+    )
     Upstream.objects.create(tenant=tenant, name="time", transport="stdio", command=["time"])
-    assert statuses(contents.upstream_programs()) == [("upstream programs", WARNING)]
+    assert statuses(programs.upstream_programs()) == [("upstream programs", WARNING)]
+    monkeypatch.setattr(launcher, "landlock_version", lambda: 7)
+    monkeypatch.setattr(launcher, "has_seccomp", lambda: False)
+    (finding,) = programs.upstream_programs()
+    assert (finding.status, "no seccomp" in finding.message) == (WARNING, True)
+
+
+@pytest.mark.django_db
+def test_what_a_program_of_an_upstream_can_reach_is_told(tenant, monkeypatch, settings, tmp_path):
+    assert not list(programs.upstream_reach())
+    Upstream.objects.create(tenant=tenant, name="time", transport="stdio", command=["time"])
+    with closing(socket.create_server(("127.0.0.1", 0))) as server, closing(socket.socket(socket.AF_UNIX)) as local:
+        local.bind(str(tmp_path / "db"))
+        local.listen()
+        targets = [
+            ("database", "tcp", server.getsockname()),
+            ("socket", "unix", str(tmp_path / "db")),
+            ("absent", "unix", str(tmp_path / "none")),
+            ("loopback by UDP", "udp", ("127.0.0.1", 9)),
+        ]
+        monkeypatch.setattr(programs, "_targets", lambda: iter(targets))
+        if launcher.has_seccomp():
+            assert statuses(programs.upstream_reach()) == [("upstream reach", OK)]
+        settings.MCPHUB_UPSTREAM_NETWORK = True
+        (finding,) = programs.upstream_reach()
+    assert (finding.status, finding.message) == (WARNING, "programs can reach database, socket, loopback by UDP")
+    assert "MCPHUB_UPSTREAM_NETWORK" in finding.fix
+
+
+def test_programs_try_to_reach_the_servers_of_the_hub_and_the_metadata_service(settings, monkeypatch):
+    settings.REDIS_URL = "redis://:x@redis.example:6380/0"
+    monkeypatch.setitem(connection.settings_dict, "HOST", "/run/pg")
+    monkeypatch.setitem(connection.settings_dict, "PORT", "5433")
+    targets = list(programs._targets())
+    assert ("Redis of the hub", "tcp", ("redis.example", 6380)) in targets
+    assert ("the database of the hub", "unix", "/run/pg/.s.PGSQL.5433") in targets
+    assert ("the metadata service of the cloud", "tcp", ("169.254.169.254", 80)) in targets

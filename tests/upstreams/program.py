@@ -17,12 +17,49 @@ def try_open(path: str, mode: str = "r") -> str:
         return type(problem).__name__
 
 
+def try_socket(make: str, *kind: int) -> str:
+    try:
+        opened = getattr(socket, make)(*kind)
+    except OSError as problem:
+        return type(problem).__name__
+    for one in opened if isinstance(opened, tuple) else [opened]:
+        one.close()
+    return "opened"
+
+
+SOCKETS = {
+    "unix": ("socket", socket.AF_UNIX),
+    "unix datagrams": ("socket", socket.AF_UNIX, socket.SOCK_DGRAM),
+    "tcp": ("socket", socket.AF_INET),
+    "multipath tcp": ("socket", socket.AF_INET, socket.SOCK_STREAM, 262),
+    "udp": ("socket", socket.AF_INET, socket.SOCK_DGRAM),
+    "udp over ipv6": ("socket", socket.AF_INET6, socket.SOCK_DGRAM),
+    "pair of datagrams": ("socketpair", socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK),
+    "pair": ("socketpair", socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC),
+    "addresses of the host": ("socket", socket.AF_NETLINK, socket.SOCK_RAW, 0),
+}
+
+
+def store(count: int, delete: bool) -> None:
+    """Store bytes and keep their file open: it takes the space also once it is deleted."""
+    path = Path(os.environ["HOME"], "stored")
+    with path.open("wb") as file:
+        file.write(b"x" * count)
+        file.flush()
+        if delete:
+            path.unlink()
+        time.sleep(60)
+
+
 def try_connect(port: int) -> str:
     try:
         socket.create_connection(("127.0.0.1", port), 2).close()
     except OSError as problem:
         return type(problem).__name__
     return "connected"
+
+
+ATTEMPTS = {"read": try_open, "write": lambda path: try_open(path, "w"), "connect": try_connect}
 
 
 def ask() -> dict:
@@ -39,12 +76,12 @@ def call(name: str, arguments: dict) -> dict:
     match name:
         case "environment":
             return dict(os.environ)
-        case "read":
-            return {"text": try_open(arguments["path"])}
-        case "write":
-            return {"text": try_open(arguments["path"], "w")}
-        case "connect":
-            return {"text": try_connect(arguments["port"])}
+        case "read" | "write" | "connect":
+            return {"text": ATTEMPTS[name](**arguments)}
+        case "sockets":
+            return {name: try_socket(*kind) for name, kind in SOCKETS.items()}
+        case "store":
+            store(arguments["bytes"], arguments["delete"])
         case "spawn":
             # A process that leaves the session, as a daemon does.
             child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
@@ -63,7 +100,20 @@ def call(name: str, arguments: dict) -> dict:
     return {"text": name}
 
 
-TOOLS = ("ask", "environment", "read", "write", "connect", "spawn", "die", "hang", "flood", "babble")
+TOOLS = (
+    "ask",
+    "environment",
+    "read",
+    "write",
+    "connect",
+    "sockets",
+    "store",
+    "spawn",
+    "die",
+    "hang",
+    "flood",
+    "babble",
+)
 
 
 def main() -> None:

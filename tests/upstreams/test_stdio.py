@@ -18,7 +18,7 @@ from tools_app.models.calls import Call
 from tools_app.upstreams import commands, connections, service, stdio
 from tools_app.upstreams.drafts import upstream_faults
 from tools_app.upstreams.errors import UpstreamFailed
-from tools_app.upstreams.isolation import launcher
+from tools_app.upstreams.isolation import home, launcher
 
 # It starts processes.
 pytestmark = pytest.mark.slow
@@ -129,6 +129,51 @@ def test_it_opens_no_connections_unless_the_operator_allows_it(
     connections.current.stop()
     settings.MCPHUB_UPSTREAM_NETWORK = True
     assert call_result(peer, "connect", port=port)["text"] == "connected"
+
+
+@pytest.mark.skipif(not launcher.has_seccomp(), reason="this kernel has no seccomp")
+def test_it_opens_no_sockets_but_pairs_of_its_own_unless_the_operator_allows_it(peer: Peer, settings: Any) -> None:
+    found = call_result(peer, "sockets")
+    assert {name for name, outcome in found.items() if outcome == "opened"} == {"pair", "addresses of the host"}
+    assert set(found.values()) == {"opened", "PermissionError"}
+    connections.current.stop()
+    settings.MCPHUB_UPSTREAM_NETWORK = True
+    assert call_result(peer, "sockets")["unix"] == "opened"
+
+
+@pytest.mark.parametrize("delete", [False, True])
+def test_one_that_stores_too_much_is_ended_and_not_started_again_before_there_is_room(
+    peer: Peer, program: Upstream, delete: bool, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    monkeypatch.setattr(home, "MAX_BYTES", 1_000_000)
+    monkeypatch.setattr(home, "MEASURE_SECONDS", 0.05)
+    result = peer.result("store", {"bytes": 2_000_000, "delete": delete})
+    assert "was ended. Its home holds more than 1000000 bytes." in result["content"][0]["text"]
+    again = peer.result("read", {"path": "/etc/hosts"})
+    assert again["isError"] is not delete
+    if not delete:
+        assert "is not started. Its home holds more than" in again["content"][0]["text"]
+        Path(settings.MCPHUB_DATA_DIR, "upstreams", str(program.pk), "stored").unlink()
+        assert call_result(peer, "read", path="/etc/hosts") == {"text": "read"}
+
+
+def test_files_of_a_home_are_counted_and_none_can_be_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "all").symlink_to("/")
+    (tmp_path / "b").write_bytes(b"x" * 600_000)
+    (tmp_path / "c").hardlink_to(tmp_path / "b")
+    monkeypatch.setattr(home, "MAX_BYTES", 1_000_000)
+    home.check(tmp_path)
+    monkeypatch.setattr(home, "MAX_FILES", 3)
+    with pytest.raises(home.HomeFull, match="more than 3 files"):
+        home.check(tmp_path)
+    monkeypatch.setattr(home, "MAX_FILES", 1000)
+    monkeypatch.chdir(tmp_path)
+    for _ in range(20):
+        os.mkdir("d" * 250)  # noqa: PTH102 - the whole path is too long for any call
+        os.chdir("d" * 250)
+    with pytest.raises(home.HomeFull, match="cannot be measured: File name too long"):
+        home.check(tmp_path)
 
 
 def test_all_that_it_started_ends_with_it(peer: Peer, eventually: Callable[..., Any]) -> None:

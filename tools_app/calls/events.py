@@ -6,10 +6,10 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-import orjson
 
 from tools_app.core import encryption
 from tools_app.models import Call, CallAnswer, RunningCall
+from tools_app.protocol import exact_json
 
 # The key of a question's unredacted form, encrypted.
 SEALED_KEY = "sealed"
@@ -78,9 +78,9 @@ def event_purpose(call_id: UUID, sequence: int) -> str:
 
 def whole_event(call_id: UUID, sequence: int, kind: str, text: str) -> Event:
     """Return an event from its recorded data, with its unredacted form, even if the audit log shows less."""
-    data: dict[str, Any] = orjson.loads(text)
+    data: dict[str, Any] = exact_json.loads(text)
     if kind == "request" and SEALED_KEY in data:
-        data = orjson.loads(encryption.unseal(base64.b64decode(data[SEALED_KEY]), event_purpose(call_id, sequence)))
+        data = exact_json.loads(encryption.unseal(base64.b64decode(data[SEALED_KEY]), event_purpose(call_id, sequence)))
     return Event(sequence, kind, data)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-import orjson
 from django.db import Error, IntegrityError, transaction
 from django.utils import timezone
 
@@ -20,6 +19,7 @@ from tools_app.calls.stop_reasons import StopReason
 from tools_app.core import encryption
 from tools_app.core.database import run_in_db_thread
 from tools_app.models import CallEvent, CallInput, CallStatus, RunningCall
+from tools_app.protocol import exact_json
 from tools_app.protocol.jsonrpc import MAX_ANSWER_NAME_LENGTH
 from tools_app.tool_api.elicitation import Refused
 
@@ -115,7 +115,7 @@ def _parsed(id: object) -> tuple[UUID | None, str]:
 
 
 def _store(call_id: UUID, name: str, value: Any) -> bool:
-    sealed = encryption.seal(orjson.dumps(value), _purpose(call_id, name))
+    sealed = encryption.seal(exact_json.dumps(value), _purpose(call_id, name))
     try:
         with transaction.atomic():
             CallInput.objects.create(call_id=call_id, name=name, sealed=sealed)
@@ -145,12 +145,12 @@ def _open_questions(call_id: UUID) -> set[str]:
     events = CallEvent.objects.filter(call_id=call_id, kind__in=("request", "withdrawal")).order_by("sequence")
     names: set[str] = set()
     for kind, data in events.values_list("kind", "data"):
-        (names.add if kind == "request" else names.discard)(orjson.loads(data)["name"])
+        (names.add if kind == "request" else names.discard)(exact_json.loads(data)["name"])
     return names
 
 
 def _opened(row: CallInput) -> Any:
-    return orjson.loads(encryption.unseal(bytes(row.sealed), _purpose(row.call_id, row.name)))
+    return exact_json.loads(encryption.unseal(bytes(row.sealed), _purpose(row.call_id, row.name)))
 
 
 def _purpose(call_id: UUID, name: str) -> str:

@@ -33,6 +33,7 @@ from tools_app.core import encryption
 from tools_app.core.sanitize import for_column, sanitized
 from tools_app.models import CallStatus, Outcome, RunningCall
 from tools_app.models.ids import new_id
+from tools_app.protocol import exact_json
 from tools_app.telemetry.log_context import log_fields
 from tools_app.tool_api.context import Caller
 
@@ -241,7 +242,7 @@ def new_record_builder(
 ) -> CallRecordBuilder:
     """Return the record builder of a call that just arrived."""
     principal, client = invocation.principal, invocation.client
-    arguments, size = redacted_json(orjson.dumps(invocation.arguments), principal.redacted_keys)
+    arguments, size = redacted_json(exact_json.dumps(invocation.arguments), principal.redacted_keys)
     facts = Facts(
         id=invocation.call_id,
         tenant_id=principal.tenant_id,
@@ -311,7 +312,7 @@ def event_data(
 
 def encoded(value: Any) -> bytes:
     """Return a tool's value as JSON; types that JSON lacks become text."""
-    return orjson.dumps(value, default=str)
+    return exact_json.dumps(value, default=exact_json.decimal_or_text)
 
 
 def set_log_context(invocation: Invocation) -> None:

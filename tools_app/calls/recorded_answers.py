@@ -1,18 +1,18 @@
 """Answers of calls that ended elsewhere: restored from what was recorded, or in place of what was not."""
 
 import msgspec
-import orjson
 
 from tools_app.calls.run import CallOutcome, outcome_of
 from tools_app.calls.stop_reasons import SHUTDOWN, UNKNOWN
 from tools_app.models import Outcome
+from tools_app.protocol import exact_json
 from tools_app.protocol.errors import RpcError
 from tools_app.tool_api.results import InputRequired, PromptResult, ResourceResult, Result, ToolResult, failed
 
 
 def deserialize(outcome: Outcome, data: bytes) -> CallOutcome:
     """Restore an outcome from the output of `serialize`."""
-    body = orjson.loads(data)
+    body = exact_json.loads(data)
     if "withdrawn" in body:
         return msgspec.structs.replace(outcome_of(outcome, failed(UNKNOWN.message), wire=data), withdrawn=True)
     if "refusal" in body:

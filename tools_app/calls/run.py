@@ -13,7 +13,6 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import msgspec
-import orjson
 from django.conf import settings
 
 from tools_app.calls import inputs
@@ -28,6 +27,7 @@ from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.sanitize import sanitized
 from tools_app.core.tracebacks import clear_traceback
 from tools_app.models import BY_CALL_TOOL, TOOLS_CALL, Outcome
+from tools_app.protocol import exact_json
 from tools_app.protocol.content import InvalidContent, valid_content, valid_contents, valid_messages
 from tools_app.protocol.errors import CAPABILITY_MISSING, INTERNAL_ERROR, RpcError, resource_not_found
 from tools_app.protocol.schema import CompiledSchema
@@ -110,19 +110,29 @@ class CallOutcome(End, frozen=True, kw_only=True):
         if self.refusal is None:
             return self.wire
         refusal = self.refusal
-        return orjson.dumps({"refusal": [refusal.code, refusal.message, refusal.data, refusal.status]})
+        return exact_json.dumps({"refusal": [refusal.code, refusal.message, refusal.data, refusal.status]})
 
 
 def outcome_of(
     outcome: Outcome, result: Result, refusal: RpcError | None = None, *, wire: bytes | None = None
 ) -> CallOutcome:
     """Return the outcome for `result`; `wire` is its JSON, if known. Raises TypeError if it cannot be JSON."""
+    if wire is None:
+        try:
+            wire = exact_json.dumps(result.as_json())
+        except TypeError as problem:
+            try:
+                fields = exact_json.with_decimals(msgspec.structs.asdict(result))
+            except RecursionError:
+                raise problem from None
+            result = type(result)(**fields)
+            wire = exact_json.dumps(result.as_json())
     return CallOutcome(
         outcome=outcome,
         rpc_error=refusal.code if refusal else None,
         is_error=result.is_error,
         cause=result.cause or (refusal.message if refusal else ""),
-        wire=orjson.dumps(result.as_json()) if wire is None else wire,
+        wire=wire,
         result=result,
         refusal=refusal,
     )
@@ -314,7 +324,7 @@ def _with_valid_content(result: Result, name: str) -> Result:
                 return msgspec.structs.replace(result, content=valid_content(result.content))
         if result.content or result.structured is None:
             return result
-        repeated = orjson.dumps(result.structured)
+        repeated = exact_json.dumps(result.structured)
         # Quotes are escaped within a text.
         is_small = 3 * len(repeated) <= config.MCPHUB_MAX_RESULT_BYTES
         shown = repeated.decode() if is_small else "(The structured content is too large to be repeated as a text.)"
@@ -357,7 +367,7 @@ def _output_problems(schema: CompiledSchema, result: ToolResult) -> str:
     """Describe how a result violates the tool's output schema (tools, §Output Schema)."""
     if result.structured is None:
         return "no structured content"
-    wire = orjson.loads(orjson.dumps(result.structured))
+    wire = exact_json.loads(exact_json.dumps(result.structured))
     return "; ".join(f"{problem.field or 'result'}: {problem.message}" for problem in schema.problems(wire))
 
 

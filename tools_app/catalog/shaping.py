@@ -17,6 +17,7 @@ from tools_app.core.fair_threads import FairThreads, QueueFull
 from tools_app.core.field_mask import FieldMask, MaskError, StepBudget
 from tools_app.core.runtime import Service
 from tools_app.models import Tool
+from tools_app.protocol import exact_json
 from tools_app.tool_api.results import Block, ToolResult, link, text
 
 # Of definitions of tools: those that a revision has only if they are set.
@@ -128,12 +129,12 @@ async def shape_in_thread(tenant_id: UUID, shaping: Shaping, wire: bytes) -> Sha
 
 def shape(shaping: Shaping, wire: bytes) -> Shaped | None:
     """Return the shaped result; None if it is the whole. For threads: it may take a second."""
-    whole = orjson.loads(wire)
+    whole = exact_json.loads(wire)
     content, structured = whole["content"], whole.get("structuredContent")
     shaped_structured, shaped_content, problem = _selected(shaping, content, structured)
     if shaping.max_bytes is not None:
         shaped_content = _cut(shaped_content, shaping.max_bytes)
-        if shaped_structured is not None and len(orjson.dumps(shaped_structured)) > shaping.max_bytes:
+        if shaped_structured is not None and len(exact_json.dumps(shaped_structured)) > shaping.max_bytes:
             shaped_structured = None
     if not problem and shaped_content == content and shaped_structured == structured:
         return None
@@ -146,7 +147,7 @@ def _selected(shaping: Shaping, content: list[Block], structured: Any) -> tuple[
     for selection in (_Selection(shaping.mask, shaping.max_items), _Selection(None, shaping.max_items)):
         try:
             selected, blocks = selection.of(content, structured)
-            size = len(orjson.dumps([selected, blocks]))
+            size = len(exact_json.dumps([selected, blocks]))
         except (MaskError, TypeError, RecursionError) as found:
             problem = problem or (
                 str(found) if isinstance(found, MaskError) else "It makes values that JSON cannot hold."
@@ -201,14 +202,14 @@ def _json_in(block: Block) -> Any:
     if not isinstance(text, str) or not text.lstrip().startswith(("{", "[")):
         return _MISSING
     try:
-        return orjson.loads(text)
+        return exact_json.loads(text)
     except orjson.JSONDecodeError:
         return _MISSING
 
 
 def _encoded(value: Any) -> str:
     try:
-        return orjson.dumps(value).decode()
+        return exact_json.dumps(value).decode()
     except TypeError as problem:
         raise MaskError("The selection cannot be written as JSON.") from problem
 
@@ -218,7 +219,7 @@ def _cut(content: list[Block], most: int) -> list[Block]:
     blocks: list[Block] = []
     left, dropped = most, 0
     for block in content:
-        encoded = block["text"].encode() if block.get("type") == "text" else orjson.dumps(block)
+        encoded = block["text"].encode() if block.get("type") == "text" else exact_json.dumps(block)
         if len(encoded) <= left:
             blocks.append(block)
             left -= len(encoded)

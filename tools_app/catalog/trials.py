@@ -32,6 +32,7 @@ from tools_app.catalog.kinds.templates import Values
 from tools_app.catalog.shaping import Shaping, shape_in_thread, tokens_of_bytes
 from tools_app.core.encryption import DecryptionError
 from tools_app.models import Action, Tenant, Tool
+from tools_app.protocol import exact_json
 from tools_app.telemetry.secret_names import Scrubber
 from tools_app.tool_api.results import ToolError
 
@@ -247,15 +248,15 @@ async def _previewed(preview: Preview, reply: Reply, scrubber: Scrubber) -> Show
     result = to_result(reply, preview.output_schema, scrubber)
     if result.is_error:
         return None
-    wire = orjson.dumps(result.as_json())
+    wire = exact_json.dumps(result.as_json())
     shaped = await shape_in_thread(preview.tenant_id, preview.shaping, wire)
-    shown = wire if shaped is None else orjson.dumps(shaped.result.as_json())
+    shown = wire if shaped is None else exact_json.dumps(shaped.result.as_json())
     return ShownShaping(
         whole_bytes=len(wire),
         whole_tokens=tokens_of_bytes(len(wire)),
         bytes=len(shown),
         tokens=tokens_of_bytes(len(shown)),
-        result=orjson.dumps(orjson.loads(shown), option=orjson.OPT_INDENT_2).decode()[:MAX_SHOWN_CHARACTERS],
+        result=exact_json.dumps(exact_json.loads(shown), option=orjson.OPT_INDENT_2).decode()[:MAX_SHOWN_CHARACTERS],
         problem="" if shaped is None else shaped.problem,
     )
 

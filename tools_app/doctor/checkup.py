@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterator
 from typing import Final
 
-from tools_app.doctor import configuration, contents, database, host, messaging
+from tools_app.doctor import configuration, contents, database, host, messaging, programs
 from tools_app.doctor.endpoint import EndpointChecks
 from tools_app.doctor.findings import Check, Finding, Status, run_checks
 from tools_app.doctor.sign_in import SignInChecks
@@ -46,7 +46,8 @@ TABLE_CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("queued calls", messaging.queued_calls),
     ("tools", contents.tools),
     ("saml", contents.saml),
-    ("upstream programs", contents.upstream_programs),
+    ("upstream programs", programs.upstream_programs),
+    ("upstream reach", programs.upstream_reach),
     ("throttles", contents.throttles),
     ("tool schemas", contents.tool_schemas),
     ("secrets", contents.secrets),

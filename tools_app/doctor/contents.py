@@ -31,12 +31,9 @@ from tools_app.models import (
     Tenant,
     Tool,
     ToolKind,
-    Upstream,
-    UpstreamTransport,
 )
 from tools_app.protocol.schema import CompiledSchema, InvalidSchema
 from tools_app.protocol.tool_schemas import arguments_schema, result_schema
-from tools_app.upstreams.isolation import cgroups, launcher
 
 MAX_NAMED = 5
 MAX_CHECKPOINT_AGE = timedelta(minutes=15)
@@ -61,21 +58,6 @@ def saml() -> Iterator[Finding]:
         missing = saml_metadata.missing_extra()
         message = missing or "the extra for SAML is installed"
         yield grade("saml", message, saml_metadata.INSTALL_COMMAND, is_problem=bool(missing))
-
-
-def upstream_programs() -> Iterator[Finding]:
-    """Tell how programs of upstreams are isolated. Control groups belong to the process that starts them."""
-    version = launcher.landlock_version()
-    try:
-        groups = f"control groups below {cgroups.delegated()}"
-    except cgroups.NotDelegated as problem:
-        groups = f"no control groups from here: {problem}"
-    yield grade(
-        "upstream programs",
-        f"{f'Landlock (version {version})' if version else 'no Landlock'}, resource limits, {groups}",
-        "Use a kernel with Landlock (Linux 5.13 or newer): programs of upstreams can read all that the hub's user can.",
-        is_warning=not version and Upstream.objects.filter(transport=UpstreamTransport.STDIO).exists(),
-    )
 
 
 def throttles() -> Iterator[Finding]:

@@ -5,12 +5,12 @@ from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
 import msgspec
-import orjson
 
 from tools_app.access.principal import Principal
 from tools_app.access.sessions import SessionFacts
 from tools_app.calls.invocation import Client
 from tools_app.core.notifications.listener import TopicListener
+from tools_app.protocol import exact_json
 from tools_app.protocol.errors import METHOD_NOT_FOUND, RpcError
 from tools_app.protocol.inbound import SERVER_META, Modern
 from tools_app.protocol.jsonrpc import Request
@@ -160,14 +160,14 @@ LIST_TTL_MS: Final = 60_000
 EMPTY: Final = b"{}"
 
 _STALE: Final = b',"ttlMs":0,"cacheScope":"private"}'
-_META: Final = orjson.dumps({SERVER_META: SERVER})
+_META: Final = exact_json.dumps({SERVER_META: SERVER})
 
 
 def encoded_result(result: Mapping[str, Any], era: Era) -> bytes:
     """Return a complete result (2026-07-28, base protocol, §ResultType and §Per-response protocol fields)."""
     if era is Era.HANDSHAKE:
-        return orjson.dumps(result)
-    return orjson.dumps({"resultType": "complete", **result, "_meta": {SERVER_META: SERVER}})
+        return exact_json.dumps(result)
+    return exact_json.dumps({"resultType": "complete", **result, "_meta": {SERVER_META: SERVER}})
 
 
 def complete_result(result: bytes, era: Era) -> bytes:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import orjson
 
 from tools_app.calls.dispatch import read, refuse
 from tools_app.calls.events import Event, SendEvent
@@ -19,6 +18,7 @@ from tools_app.catalog.kinds.base import Runner
 from tools_app.methods import multi_round
 from tools_app.methods.context import Cancelled, RequestContext, complete_result, uncached_result
 from tools_app.methods.events import PAUSE, LogRateLimiter, NotificationEncoder
+from tools_app.protocol import exact_json
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 from tools_app.protocol.inbound import log_level, progress_token
 from tools_app.protocol.jsonrpc import error_message, result_message
@@ -43,7 +43,7 @@ def invocation_of(context: RequestContext, name: str, arguments: dict[str, Any])
         session=context.session,
         client=context.client,
         version=context.version,
-        request_id=orjson.dumps(context.request.id).decode(),
+        request_id=exact_json.dumps(context.request.id).decode(),
         method=context.request.method,
         name=name,
         arguments=arguments,
@@ -117,17 +117,17 @@ def downgrade_for_version(outcome: CallOutcome, version: str) -> bytes:
     structured = result.structured if carried else None
     content = [_supported_block(block, version) for block in result.content]
     if structured is not result.structured and not any(block.get("type") == "text" for block in content):
-        content.append(text(orjson.dumps(result.structured).decode()))
+        content.append(text(exact_json.dumps(result.structured).decode()))
     if structured is result.structured and content == result.content:
         return outcome.wire
-    return orjson.dumps(msgspec.structs.replace(result, structured=structured, content=content).as_json())
+    return exact_json.dumps(msgspec.structs.replace(result, structured=structured, content=content).as_json())
 
 
 def _downgraded_prompt(result: PromptResult, wire: bytes, version: str) -> bytes:
     if has_structured_content(version):
         return wire
     messages = [{**message, "content": _supported_block(message["content"], version)} for message in result.messages]
-    return orjson.dumps(msgspec.structs.replace(result, messages=messages).as_json())
+    return exact_json.dumps(msgspec.structs.replace(result, messages=messages).as_json())
 
 
 def texts(params: Mapping[str, Any], field: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import orjson
@@ -17,6 +17,7 @@ from tools_app.access.principal import Principal
 from tools_app.calls.invocation import Round
 from tools_app.core import encryption
 from tools_app.methods.context import SERVER, RequestContext
+from tools_app.protocol import exact_json
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 from tools_app.protocol.inbound import SERVER_META
 from tools_app.protocol.jsonrpc import check_answers
@@ -24,6 +25,7 @@ from tools_app.tool_api.results import InputRequired, without
 
 STATE_SECONDS = 3600.0
 STATE, RESPONSES = "requestState", "inputResponses"
+_encode: Final = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class _RequestState(msgspec.Struct, frozen=True):
@@ -56,7 +58,7 @@ def input_required_result(unfinished: InputRequired, context: RequestContext) ->
     """Return the result that asks the client (multi round-trip requests, §InputRequiredResult)."""
     purpose = _purpose(context.principal, context.request.method, context.params)
     request_state = _RequestState(time.time() + STATE_SECONDS, unfinished.answers, unfinished.state, unfinished.refused)
-    return orjson.dumps(
+    return exact_json.dumps(
         {
             "resultType": "input_required",
             "inputRequests": unfinished.requests,
@@ -68,13 +70,13 @@ def input_required_result(unfinished: InputRequired, context: RequestContext) ->
 
 def _purpose(principal: Principal, method: str, params: Mapping[str, Any]) -> str:
     """Return the encryption purpose, which binds a state to one key, method and set of parameters."""
-    signed_params = orjson.dumps(without(params, STATE, RESPONSES, "_meta"), option=orjson.OPT_SORT_KEYS)
+    signed_params = exact_json.dumps(without(params, STATE, RESPONSES, "_meta"), option=orjson.OPT_SORT_KEYS)
     digest = hashlib.sha256(signed_params).hexdigest()
     return f"round:{principal.tenant_id}:{principal.key_id}:{method}:{digest}"
 
 
 def _encrypted(request_state: _RequestState, purpose: str) -> str:
-    return _as_text(encryption.seal(msgspec.json.encode(request_state), purpose))
+    return _as_text(encryption.seal(_encode(request_state), purpose))
 
 
 def _as_text(raw: bytes) -> str:
@@ -86,7 +88,7 @@ def _decrypted(state: object, purpose: str) -> _RequestState:
         raw = base64.urlsafe_b64decode(state) if isinstance(state, str) else b""
         if _as_text(raw) != state:
             raise ValueError("Base64 has several spellings for some bytes; the hub gave one")
-        request_state = msgspec.json.decode(encryption.unseal(raw, purpose), type=_RequestState)
+        request_state = msgspec.convert(exact_json.loads(encryption.unseal(raw, purpose)), _RequestState)
     except (encryption.DecryptionError, ValueError) as problem:
         raise _invalid_state("is not one that this hub gave for this request") from problem
     if request_state.expires < time.time():

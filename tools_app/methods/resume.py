@@ -3,8 +3,6 @@
 from collections.abc import AsyncIterator
 from uuid import UUID
 
-import orjson
-
 from tools_app.access.sessions import SessionFacts
 from tools_app.calls import events as store
 from tools_app.calls.background.delivery import follow
@@ -16,6 +14,7 @@ from tools_app.core.notifications.listener import TopicListener
 from tools_app.methods.context import complete_result
 from tools_app.methods.events import NotificationEncoder, parsed_event_id
 from tools_app.methods.invocation import downgrade_for_version
+from tools_app.protocol import exact_json
 from tools_app.protocol.jsonrpc import error_message, result_message
 from tools_app.protocol.sse import Frame
 from tools_app.protocol.versions import Era
@@ -51,7 +50,7 @@ async def _rest(
 
 
 def _answer(outcome: CallOutcome, origin: Origin, version: str) -> bytes:
-    id = orjson.loads(origin.request_id)
+    id = exact_json.loads(origin.request_id)
     if outcome.refusal is not None:
         return error_message(id, outcome.refusal)
     return result_message(id, complete_result(downgrade_for_version(outcome, version), Era.HANDSHAKE))

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
-import orjson
 
 from tools_app.access.limits.quotas import UNLIMITED
 from tools_app.access.principal import Principal
@@ -21,6 +20,7 @@ from tools_app.methods import permissions
 from tools_app.methods.context import RequestContext
 from tools_app.methods.tool_definitions import described
 from tools_app.models import BY_CALL_TOOL, TOOLS_CALL, TaskSupport
+from tools_app.protocol import exact_json
 from tools_app.protocol.schema import CompiledSchema
 from tools_app.tool_api.context import ToolContext
 from tools_app.tool_api.results import ToolResult, failed, text
@@ -100,7 +100,7 @@ async def _refuse(arguments: dict[str, Any], context: ToolContext) -> ToolResult
 
 
 def _text_result(body: dict[str, Any]) -> ToolResult:
-    return ToolResult([text(orjson.dumps(body, default=str).decode())], structured=body)
+    return ToolResult([text(exact_json.dumps(body, default=exact_json.decimal_or_text).decode())], structured=body)
 
 
 def _hub_tool(

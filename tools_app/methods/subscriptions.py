@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
 from django.db import Error
 
 from tools_app.access import sessions
@@ -21,6 +20,7 @@ from tools_app.methods.catalog_watch import Change, catalog_watch
 from tools_app.methods.context import EMPTY, SERVER, RequestContext, method
 from tools_app.methods.events import page_completed
 from tools_app.models.ids import new_id
+from tools_app.protocol import exact_json
 from tools_app.protocol.errors import INVALID_PARAMS, OVER_LIMIT, RpcError, resource_not_found
 from tools_app.protocol.inbound import SERVER_META, SUBSCRIPTION_META
 from tools_app.protocol.jsonrpc import MAX_URI_LENGTH, RequestId, check_text, notification_message, result_message
@@ -275,7 +275,7 @@ def stream_end_messages(id: RequestId, *, stopping: bool) -> tuple[bytes, bytes]
     meta = {SUBSCRIPTION_META: id, SERVER_META: SERVER}
     return (
         notification_message("notifications/cancelled", params),
-        result_message(id, orjson.dumps({"resultType": "complete", "_meta": meta})),
+        result_message(id, exact_json.dumps({"resultType": "complete", "_meta": meta})),
     )
 
 

@@ -32,6 +32,7 @@ from tools_app.methods import multi_round
 from tools_app.methods.context import RequestContext, complete_result, encoded_result, method
 from tools_app.methods.events import NotificationEncoder
 from tools_app.methods.invocation import downgrade_for_version, text_in
+from tools_app.protocol import exact_json
 from tools_app.protocol.errors import CAPABILITY_MISSING, INVALID_PARAMS, METHOD_NOT_FOUND, OVER_LIMIT, RpcError
 from tools_app.protocol.versions import Era, has_tasks
 
@@ -58,13 +59,13 @@ async def create_task_result(context: RequestContext, created: TaskCreated) -> b
     state = created.state or await task_state.find(created.call_id, context.principal)
     assert state is not None, "a task is durable before its client hears of it"
     if context.era is Era.MODERN:
-        return orjson.dumps({"resultType": "task", **_task(state)})
+        return exact_json.dumps({"resultType": "task", **_task(state)})
     # The task may have ended already, but this result gives its initial status (2025-11-25, tasks, §Task Status
     # Lifecycle).
     begun = msgspec.structs.replace(
         state, status=WORKING, message=task_state.IN_PROGRESS, updated_at=state.created_at, requests={}, outcome=None
     )
-    return orjson.dumps({"task": _experimental(begun)})
+    return exact_json.dumps({"task": _experimental(begun)})
 
 
 # --- The extension of the modern era --------------------------------------------------------------------------
@@ -182,7 +183,7 @@ def _error(outcome: CallOutcome) -> dict[str, Any]:
 @method("tasks/get", Era.HANDSHAKE)
 async def get_experimental(context: RequestContext) -> bytes:
     """Return the status of a task (2025-11-25, tasks, §Getting Tasks). Raises RpcError."""
-    return orjson.dumps(_experimental(await _named(context)))
+    return exact_json.dumps(_experimental(await _named(context)))
 
 
 @method("tasks/list", Era.HANDSHAKE)
@@ -199,7 +200,7 @@ async def list_experimental(context: RequestContext) -> bytes:
     body: dict[str, Any] = {"tasks": [_experimental(state) for state in permitted]}
     if len(states) > PAGE:
         body["nextCursor"] = signing.dumps(str(shown[-1].id), salt="tasks/list")
-    return orjson.dumps(body)
+    return exact_json.dumps(body)
 
 
 @method("tasks/cancel", Era.HANDSHAKE)
@@ -210,7 +211,7 @@ async def cancel_experimental(context: RequestContext) -> bytes:
         await delivery.request_cancel([state.id], TASK_CANCELLED)
         state = await _wait_until_stopped(context, state)
         if state.status == CANCELLED:
-            return orjson.dumps(_experimental(state))
+            return exact_json.dumps(_experimental(state))
     message = f"The task has ended already: it is {_experimental(state)['status']}."
     raise RpcError(INVALID_PARAMS, message, {"taskId": wire_id(state.id)})
 
@@ -237,8 +238,8 @@ async def result(context: RequestContext) -> bytes:
     _note_reading(context, state)
     if state.outcome.refusal is not None:
         raise state.outcome.refusal
-    body = orjson.loads(complete_result(downgrade_for_version(state.outcome, context.version), context.era))
-    return orjson.dumps({**body, "_meta": _related(state)})
+    body = exact_json.loads(complete_result(downgrade_for_version(state.outcome, context.version), context.era))
+    return exact_json.dumps({**body, "_meta": _related(state)})
 
 
 async def _wait_for_end(context: RequestContext, state: TaskState) -> TaskState:

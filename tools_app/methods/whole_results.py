@@ -7,8 +7,6 @@ the result as the audit log contains it: redacted, and cut where the log cuts it
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-import orjson
-
 from tools_app.access.principal import Principal
 from tools_app.catalog import presentation
 from tools_app.catalog.compiled import Catalog
@@ -18,6 +16,7 @@ from tools_app.core.packing import UnpackError
 from tools_app.methods.context import RequestContext
 from tools_app.methods.invocation import Reading, record_refused_reading, run_reading
 from tools_app.models import TOOLS_CALL, Call, CallPayload
+from tools_app.protocol import exact_json
 from tools_app.protocol.errors import RpcError, resource_not_found
 from tools_app.protocol.versions import Era
 from tools_app.tool_api.context import ToolContext
@@ -88,7 +87,7 @@ def _stored(call_id: UUID, principal: Principal, found: Catalog | None) -> Store
     except UnpackError:
         return None
     if text.startswith(CUT_NOTICE):
-        cut = orjson.loads(text)
+        cut = exact_json.loads(text)
         return StoredResult(cut["head"].encode(), cut["size"])
     encoded = text.encode()
     return StoredResult(encoded, len(encoded)) if encoded else None

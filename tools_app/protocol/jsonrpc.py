@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
+from tools_app.protocol import exact_json
 from tools_app.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcError
 from tools_app.protocol.occurrences import LONG, occurrences
 
@@ -68,7 +69,7 @@ def decode(body: bytes | bytearray, max_depth: int = MAX_DEPTH) -> Any:
     if brackets > MAX_CONTAINERS and _containers(body) > MAX_CONTAINERS:
         raise RpcError(PARSE_ERROR, f"Parse error: more than {MAX_CONTAINERS} objects and lists")
     try:
-        value = orjson.loads(body)
+        value = exact_json.loads(body)
     except orjson.JSONDecodeError as problem:
         raise RpcError(PARSE_ERROR, f"Parse error: {problem}") from None
     # Counting brackets is a cheap upper bound of the depth; most bodies need no further check.
@@ -109,7 +110,8 @@ def message(value: Any) -> Message:
         return Malformed(RpcError(INVALID_REQUEST, "Invalid request: a message is a JSON object."))
     id = value.get("id")
     if "id" in value and type(id) not in ID_TYPES:
-        return Malformed(RpcError(INVALID_REQUEST, "Invalid request: 'id' must be a string or an integer."))
+        fault = "'id' must be a string or an integer of at most 64 bits"
+        return Malformed(RpcError(INVALID_REQUEST, f"Invalid request: {fault}."))
     if value.get("jsonrpc") != "2.0":
         return Malformed(RpcError(INVALID_REQUEST, "Invalid request: 'jsonrpc' must be \"2.0\"."), id)
     return _call(value, id) if "method" in value else _response(value, id)
@@ -142,12 +144,12 @@ def _response(value: dict[str, Any], id: RequestId | None) -> Message:
 
 def id_json(id: RequestId | None) -> bytes:
     """Return an id as JSON."""
-    return orjson.dumps(id)
+    return exact_json.dumps(id)
 
 
 def result_message(id: RequestId, result: bytes) -> bytes:
     """Return a response with `result`, which is serialized JSON and is not serialized again."""
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (orjson.dumps(id), result)
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (exact_json.dumps(id), result)
 
 
 def error_message(id: RequestId | None, error: RpcError) -> bytes:
@@ -158,7 +160,7 @@ def error_message(id: RequestId | None, error: RpcError) -> bytes:
     envelope: dict[str, Any] = {"jsonrpc": "2.0", "error": body}
     if id is not None:
         envelope["id"] = id
-    return orjson.dumps(envelope)
+    return exact_json.dumps(envelope)
 
 
 def notification_message(method: str, params: dict[str, Any] | None = None) -> bytes:
@@ -166,12 +168,12 @@ def notification_message(method: str, params: dict[str, Any] | None = None) -> b
     envelope: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
     if params:
         envelope["params"] = params
-    return orjson.dumps(envelope)
+    return exact_json.dumps(envelope)
 
 
 def request_message(id: RequestId, method: str, params: dict[str, Any]) -> bytes:
     """Return a request to the client."""
-    return orjson.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+    return exact_json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 
 
 MAX_ID_BYTES: Final = 200
@@ -201,10 +203,10 @@ _BYTES_OF_CHARACTER: Final = 6
 
 
 def is_short(value: str, max_bytes: int) -> bool:
-    """Whether an id or a token has at most `most_bytes` bytes of JSON."""
+    """Whether an id or a token has at most `max_bytes` bytes of JSON."""
     if len(value) * _BYTES_OF_CHARACTER + 2 <= max_bytes:
         return True
-    return len(value) < max_bytes and len(orjson.dumps(value)) <= max_bytes
+    return len(value) < max_bytes and len(exact_json.dumps(value)) <= max_bytes
 
 
 def meta_problem(meta: Mapping[str, Any]) -> RpcError | None:
@@ -212,7 +214,7 @@ def meta_problem(meta: Mapping[str, Any]) -> RpcError | None:
     token = meta.get("progressToken")
     if isinstance(token, str) and not is_short(token, MAX_PROGRESS_TOKEN_BYTES):
         return _too_large("_meta.progressToken", f"{MAX_PROGRESS_TOKEN_BYTES} bytes")
-    if len(orjson.dumps(meta)) > MAX_META_BYTES:
+    if len(exact_json.dumps(meta)) > MAX_META_BYTES:
         return _too_large("_meta", f"{MAX_META_BYTES} bytes")
     return None
 
@@ -222,7 +224,13 @@ def capabilities_problem(capabilities: Mapping[str, Any], field: str) -> RpcErro
 
     They are refused rather than truncated: the hub must not use more or fewer capabilities than the client declared.
     """
-    if len(orjson.dumps(capabilities)) > MAX_CAPABILITIES_BYTES:
+    try:
+        size = len(orjson.dumps(capabilities))
+    except TypeError:
+        # The database's JSON has no Decimals.
+        message = f"params.{field} holds a number of more digits than 64 bits hold."
+        return RpcError(INVALID_PARAMS, message, {"field": field}, status=400)
+    if size > MAX_CAPABILITIES_BYTES:
         return _too_large(field, f"{MAX_CAPABILITIES_BYTES} bytes")
     level: list[Any] = [capabilities]
     keys = depth = 0
@@ -239,7 +247,7 @@ def capabilities_problem(capabilities: Mapping[str, Any], field: str) -> RpcErro
 
 def check_answer(answer: Any, field: str) -> None:
     """Raise RpcError -32602 for an answer that is too large. `field` is its location."""
-    if answer and len(orjson.dumps(answer)) > MAX_ANSWER_BYTES:
+    if answer and len(exact_json.dumps(answer)) > MAX_ANSWER_BYTES:
         raise _too_large(field, f"{MAX_ANSWER_BYTES} bytes")
 
 

@@ -1,7 +1,9 @@
 """Parameters mirrored in headers (2026-07-28, Streamable HTTP, §Custom Headers from Tool Parameters)."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from tools_app.protocol.errors import RpcError
@@ -118,12 +120,16 @@ def _value(arguments: Mapping[str, Any], path: Sequence[str]) -> Any:
 
 
 def _as_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    # A whole number may be written with a point or an exponent in JSON, but not in a header.
+    is_whole = isinstance(value, float | Decimal) and math.isfinite(value) and value == int(value)
+    return str(int(value) if is_whole else value)
 
 
 def _agree(sent: str | None, value: Any) -> bool:
     if sent is None:
         return False
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return bool(_WHOLE.fullmatch(sent)) and float(sent) == value and abs(value) <= MAX_NUMBER
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        return bool(_WHOLE.fullmatch(sent)) and float(sent) == value and abs(float(value)) <= MAX_NUMBER
     return sent == _as_text(value)

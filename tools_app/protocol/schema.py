@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 import jsonschema_rs
-import orjson
 
-from tools_app.protocol import schema_bounds
+from tools_app.protocol import exact_json, schema_bounds
 from tools_app.protocol.occurrences import LONG, occurrences
 from tools_app.protocol.schema_bounds import KIB, LINEAR, References, compiled_bytes, pattern_problems, patterns
 from tools_app.protocol.schema_keywords import REFERENCES, subschemas
@@ -106,9 +106,9 @@ def _problems(error: Any) -> list[FieldProblem]:
 
 def _shortened(value: Any) -> Any:
     """Return a value small enough to send back: a longer one is truncated and marked."""
-    if value is None or isinstance(value, bool | int | float):
+    if value is None or isinstance(value, bool | int | float | Decimal):
         return value
-    as_text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    as_text = value if isinstance(value, str) else exact_json.dumps(value).decode()
     return value if len(as_text) <= MAX_RECEIVED else _cut(as_text, MAX_RECEIVED)
 
 
@@ -164,7 +164,7 @@ class SchemaWork:
     def check(self, value: Any) -> None:
         """Raise TooMuchWork for a value that is too expensive to check."""
         try:
-            written = orjson.dumps(value, default=str)
+            written = exact_json.dumps(value, default=str)
         except TypeError:
             written = None
         # An upper bound in nanoseconds, from the length of the value.

@@ -15,6 +15,7 @@ import orjson
 
 from tools_app.catalog.http.errors import RequestFailed
 from tools_app.core import hub_path
+from tools_app.protocol import exact_json
 from tools_app.protocol.errors import METHOD_NOT_FOUND, UNSUPPORTED_VERSION
 from tools_app.protocol.inbound import (
     CAPABILITIES_META,
@@ -243,10 +244,12 @@ class Client:
                 page = []
             if not isinstance(page, list) or not all(isinstance(item, dict) for item in page):
                 raise UpstreamFailed(f"The upstream gave no valid answer to {method}.")
-            size += len(orjson.dumps(page))
+            encoded = exact_json.dumps(page)
+            size += len(encoded)
             if size > MAX_LIST_BYTES:
                 raise TooLarge(f"The upstream lists more than {MAX_LIST_BYTES} bytes of {key}.")
-            items += page
+            # The database's JSON has no Decimals: definitions have the nearest floats.
+            items += orjson.loads(encoded)
             if len(items) > MAX_ITEMS:
                 raise UpstreamFailed(f"The upstream lists more than {MAX_ITEMS} {key}.")
             cursor = result.get("nextCursor")

@@ -13,8 +13,6 @@ from http import HTTPStatus
 from time import monotonic
 from typing import Any, Final
 
-import orjson
-
 from tools_app.catalog.http.addresses import CheckedDialer, Network
 from tools_app.catalog.http.client import trusted_certificates
 from tools_app.catalog.http.connection import Response, request_head
@@ -33,6 +31,7 @@ from tools_app.catalog.http.errors import (
 from tools_app.catalog.http.urls import Url
 from tools_app.core import hub_path
 from tools_app.core.fair_scheduler import LARGE_BYTES
+from tools_app.protocol import exact_json
 from tools_app.protocol.errors import RpcError
 from tools_app.protocol.inbound import SESSION_HEADER
 from tools_app.protocol.jsonrpc import decode
@@ -156,7 +155,7 @@ class HttpTransport:
         self._running[message["id"]] = answer
         session_id = self.session_id
         try:
-            async with self._exchange("POST", headers, orjson.dumps(message)) as response:
+            async with self._exchange("POST", headers, exact_json.dumps(message)) as response:
                 self._store_session_id(message, response)
                 if response.status != OK:
                     return await self._error_response(message, response, session_id)
@@ -183,7 +182,7 @@ class HttpTransport:
 
     async def _post(self, message: Message, headers: Headers, url: Url | None) -> None:
         session_id = self.session_id
-        async with self._exchange("POST", headers, orjson.dumps(message), url) as response:
+        async with self._exchange("POST", headers, exact_json.dumps(message), url) as response:
             if response.status not in {OK, ACCEPTED, 204}:
                 await self._error_response(message, response, session_id)
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-import orjson
 from django.db import transaction
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from tools_app.audit.recorder.entries import process_id
 from tools_app.core import encryption
 from tools_app.models import ParkedCall, ParkedStatus, Process, RunningCall, Tenant
+from tools_app.protocol import exact_json
 from tools_app.tool_api.results import CallLost
 
 # Rows, ended ones too: of one holder, whose calls keep a connection each, of one tenant, one upstream and one API key.
@@ -161,17 +161,17 @@ def unanswered() -> dict[str, Any]:
 
 def sealed_output(id: UUID, output: Mapping[str, Any]) -> bytes:
     """Return an output as its row stores it."""
-    return encryption.seal(orjson.dumps(output), _purpose(id, "output"))
+    return encryption.seal(exact_json.dumps(output), _purpose(id, "output"))
 
 
 def sealed_answers(id: UUID, answers: Mapping[str, Any]) -> bytes:
     """Return answers as their row stores them."""
-    return encryption.seal(orjson.dumps(answers), _purpose(id, "answers"))
+    return encryption.seal(exact_json.dumps(answers), _purpose(id, "answers"))
 
 
 def opened(row: ParkedCall, field: str) -> Any:
     """Return the `answers` or the `output` of a row. Raises DecryptionError."""
-    return orjson.loads(encryption.unseal(bytes(getattr(row, field)), _purpose(row.pk, field)))
+    return exact_json.loads(encryption.unseal(bytes(getattr(row, field)), _purpose(row.pk, field)))
 
 
 def _with_owners() -> QuerySet[ParkedCall]:

@@ -15,7 +15,6 @@ from time import monotonic
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
 from django.conf import settings
 from django.db import DatabaseError
 
@@ -25,6 +24,7 @@ from tools_app.core.notifications import publish
 from tools_app.core.notifications.listener import Subscription, TopicListener
 from tools_app.models import ParkedStatus
 from tools_app.models.ids import new_id
+from tools_app.protocol import exact_json
 from tools_app.tool_api.results import CallLost, ToolError
 from tools_app.upstreams import parked_rows
 from tools_app.upstreams.client import Listen, Message
@@ -87,7 +87,7 @@ class _EventBuffer:
         self._size = 0
 
     def add(self, message: Message) -> None:
-        self._size += len(orjson.dumps(message))
+        self._size += len(exact_json.dumps(message))
         if len(self.events) < MAX_EVENTS and self._size <= MAX_EVENT_BYTES:
             self.events.append(message)
             self.has_unwritten = True
@@ -350,7 +350,7 @@ class _RowChanged(Exception):
 
 
 def _size(value: Any) -> int:
-    return len(orjson.dumps(value))
+    return len(exact_json.dumps(value))
 
 
 def _problem(message: str) -> dict[str, Any]:

@@ -7,8 +7,7 @@ upstream, and its call goes on.
 from collections.abc import Mapping
 from typing import Any, Final
 
-import orjson
-
+from tools_app.protocol import exact_json
 from tools_app.protocol.content import valid_sampling
 from tools_app.protocol.forms import form_schema
 from tools_app.protocol.schema import InvalidSchema
@@ -60,7 +59,7 @@ def question_of(request: Mapping[str, Any]) -> Question:
     method, params = request.get("method"), request.get("params")
     if not isinstance(params, dict | None):
         raise InvalidQuestion("The parameters are not an object.")
-    encoded = orjson.dumps([method, params])
+    encoded = exact_json.dumps([method, params])
     if len(encoded) > MAX_QUESTION_BYTES:
         raise InvalidQuestion(f"The question is larger than {MAX_QUESTION_BYTES} bytes.")
     if b"\\u0000" in encoded:

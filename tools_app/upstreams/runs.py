@@ -9,9 +9,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
-
 from tools_app.core.config import config
+from tools_app.protocol import exact_json
 from tools_app.protocol.errors import INTERNAL_ERROR
 from tools_app.protocol.jsonrpc import MAX_ANSWER_NAME_LENGTH
 from tools_app.tool_api.context import CAPABILITY_AREAS, MAX_QUESTIONS
@@ -85,7 +84,7 @@ class UpstreamRequest:
         if len(self._open) >= MAX_OPEN_QUESTIONS or sum(self._numbers.values()) >= MAX_QUESTIONS:
             return {**response, "error": {"code": INTERNAL_ERROR, "message": "This call asks too many questions."}}
         request = {"method": message["method"], "params": message.get("params")}
-        size, max_bytes = len(orjson.dumps(request)), max_open_bytes()
+        size, max_bytes = len(exact_json.dumps(request)), max_open_bytes()
         if size + sum(question.size for question in self._open.values()) > max_bytes:
             text = f"The open questions of a call are larger than {max_bytes} bytes together."
             return {**response, "error": {"code": INTERNAL_ERROR, "message": text}}

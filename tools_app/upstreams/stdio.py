@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-import orjson
 from django.conf import settings
 
 from tools_app.catalog.kinds.upstream import Endpoint
+from tools_app.protocol import exact_json
 from tools_app.telemetry.secret_names import Scrubber
 from tools_app.upstreams import commands
 from tools_app.upstreams.client import Message
@@ -27,7 +27,7 @@ from tools_app.upstreams.drafts import variable_fault
 from tools_app.upstreams.duplex import DuplexTransport
 from tools_app.upstreams.errors import UpstreamFailed
 from tools_app.upstreams.http import parsed
-from tools_app.upstreams.isolation import cgroups, launcher
+from tools_app.upstreams.isolation import cgroups, home, launcher
 from tools_app.upstreams.isolation.process import PipedProcess
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ class StdioTransport(DuplexTransport):
         self._cgroup = ""
         self._readers: list[asyncio.Task[None]] = []
         self._stderr = bytearray()
+        self._measuring: asyncio.Task[None] | None = None
 
     async def _open(self) -> None:
         if not (self._endpoint.is_approved or commands.is_allowed(self._command)):
@@ -76,6 +77,12 @@ class StdioTransport(DuplexTransport):
         if program is None:
             raise UpstreamFailed(f"The program {self._command[0]!r} is not installed on the hub.", sent=False)
         directory = await asyncio.to_thread(_directory, self._endpoint.id)
+        try:
+            await asyncio.to_thread(home.check, directory)
+        except home.HomeFull as problem:
+            raise UpstreamFailed(
+                f"The upstream's program is not started. {problem}", f"See {directory}.", sent=False
+            ) from problem
         files, directories = _named_paths(self._command[1:]) if self._endpoint.is_approved else ([], [])
         self._cgroup = await asyncio.to_thread(cgroups.new_group, self._endpoint.id)
         specification = {
@@ -85,7 +92,7 @@ class StdioTransport(DuplexTransport):
             "network": settings.MCPHUB_UPSTREAM_NETWORK,
             "cgroup": self._cgroup,
         }
-        _warn_without_landlock()
+        _warn_of_missing_isolation()
         path = os.environ.get("PATH", os.defpath)
         environment = {
             "PATH": path,
@@ -100,10 +107,10 @@ class StdioTransport(DuplexTransport):
             self._process = await PipedProcess.start(
                 (
                     *(sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid())),
-                    *(orjson.dumps(specification).decode(), program, *self._command[1:]),
+                    *(exact_json.dumps(specification).decode(), program, *self._command[1:]),
                 ),
                 # The launcher is not isolated itself, so nothing in its environment is the tenant's.
-                {"PATH": path, "LANG": LANGUAGE, launcher.ENVIRONMENT: orjson.dumps(environment).decode()},
+                {"PATH": path, "LANG": LANGUAGE, launcher.ENVIRONMENT: exact_json.dumps(environment).decode()},
                 self._max_bytes,
             )
         except OSError as problem:
@@ -113,6 +120,7 @@ class StdioTransport(DuplexTransport):
             raise UpstreamFailed("The upstream's process cannot be started.", "invalid text", sent=False) from None
         loop = asyncio.get_running_loop()
         self._readers = [loop.create_task(self._read()), loop.create_task(self._read_stderr())]
+        self._measuring = loop.create_task(self._measure(directory))
 
     async def _write(self, message: Message, _headers: Mapping[str, str]) -> None:
         process = self._process
@@ -120,7 +128,7 @@ class StdioTransport(DuplexTransport):
         if process.stdin.transport.get_write_buffer_size() > MAX_UNWRITTEN_BYTES:
             raise UpstreamFailed("The upstream's process does not read its input.", sent=False)
         try:
-            process.stdin.write(orjson.dumps(message) + b"\n")
+            process.stdin.write(exact_json.dumps(message) + b"\n")
             await process.stdin.drain()
         except (OSError, RuntimeError) as problem:
             raise UpstreamFailed("The upstream's process has ended.", str(problem)) from problem
@@ -137,6 +145,8 @@ class StdioTransport(DuplexTransport):
         process = self._process
         if process is None:
             return
+        if self._measuring is not None:
+            self._measuring.cancel()
         process.stdin.close()
         await self._ended_within(END_SECONDS)
         process.terminate()
@@ -172,6 +182,22 @@ class StdioTransport(DuplexTransport):
             cause = self._scrubber.text(self._stderr.decode("utf-8", "replace")).strip()
         self.ended(message, cause)
         self._process.terminate()
+
+    async def _measure(self, directory: Path) -> None:
+        """End the process once its home holds too much."""
+        assert self._process is not None
+        while not self._ended:
+            began = asyncio.get_running_loop().time()
+            try:
+                await asyncio.to_thread(home.check, directory, self._process.pid)
+            except home.HomeFull as problem:
+                log.warning("The program of upstream %s is ended. %s", self._endpoint.id, problem)
+                self.ended(f"The upstream's process was ended. {problem} The call may have run.")
+                self._process.terminate()
+                return
+            # A large home is measured less often.
+            took = asyncio.get_running_loop().time() - began
+            await asyncio.sleep(max(home.MEASURE_SECONDS, 10 * took))
 
     async def _read_stderr(self) -> None:
         """Keep the end of what the process writes to stderr, for the audit log."""
@@ -249,6 +275,8 @@ def _directory(id: UUID) -> Path:
 
 
 @cache
-def _warn_without_landlock() -> None:
+def _warn_of_missing_isolation() -> None:
     if not launcher.landlock_version():
         log.warning("The kernel has no Landlock: commands of upstreams can read all that this user can read.")
+    if not (settings.MCPHUB_UPSTREAM_NETWORK or launcher.has_seccomp()):
+        log.warning("The kernel has no seccomp: commands of upstreams can open UNIX sockets and send UDP.")

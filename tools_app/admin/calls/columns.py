@@ -20,6 +20,7 @@ from tools_app.admin.base.links import key_link, key_name, link
 from tools_app.admin.base.scoping import RecordAdmin, narrow
 from tools_app.core.relations import related
 from tools_app.models import Outcome, Prompt, Resource
+from tools_app.protocol import exact_json
 
 MAX_COUNTED = 10_000
 VERBS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -113,7 +114,7 @@ def title_of(call: Any) -> str:
 def indented(text: str) -> str:
     """Return indented JSON. Text that was truncated and is no longer valid JSON is returned unchanged."""
     try:
-        return orjson.dumps(orjson.loads(text), option=orjson.OPT_INDENT_2).decode()
+        return exact_json.dumps(exact_json.loads(text), option=orjson.OPT_INDENT_2).decode()
     except ValueError:
         return text
 

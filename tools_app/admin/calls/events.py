@@ -9,11 +9,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
-
 from tools_app.admin.base import json_source
 from tools_app.calls.events import SEALED_KEY
 from tools_app.models import CallEvent
+from tools_app.protocol import exact_json
 
 MAX_EVENTS = 500
 # Maximum length of an event on the page; the download is complete.
@@ -93,7 +92,7 @@ def offset_text(microseconds: int) -> str:
 def event_data(event: CallEvent) -> Any:
     """Return the recorded data of an event: its JSON, or the text if it was truncated to invalid JSON."""
     try:
-        data = orjson.loads(event.data)
+        data = exact_json.loads(event.data)
     except ValueError:
         return event.data
     if isinstance(data, dict):

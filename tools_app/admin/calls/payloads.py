@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-import orjson
-
 from tools_app.admin.calls.columns import indented
 from tools_app.core.packing import UnpackError
 from tools_app.core.relations import related
 from tools_app.models import Call, CallPayload
+from tools_app.protocol import exact_json
 
 Part = Literal["arguments", "result"]
 
@@ -64,7 +63,7 @@ def _cut_off(text: str) -> tuple[str, Any] | None:
     if not text.startswith('{"truncated":true,'):
         return None
     try:
-        value = orjson.loads(text)
+        value = exact_json.loads(text)
     except ValueError:
         return None
     return (str(value["head"]), value["size"]) if value.keys() == CUT_OFF else None

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
 from django.db.models import BinaryField
 from django.db.models.functions import Left, Substr
 from django.utils.html import format_html
@@ -18,6 +17,7 @@ from tools_app.audit.search.failures import cause_line
 from tools_app.audit.search.scan import spellings_of
 from tools_app.core import packing
 from tools_app.models import Call, CallPayload, Outcome
+from tools_app.protocol import exact_json
 
 # The characters of each text that a line shows, and of which its beginning is read.
 MAX_PART: Final = 100
@@ -58,7 +58,7 @@ def _line(call: Call, beginnings: Beginnings) -> SafeString:
 def readable_result(text: str) -> str:
     """Return the first text of a tool's result, or the result as it is stored where it has none."""
     try:
-        value: Any = orjson.loads(text)
+        value: Any = exact_json.loads(text)
     except ValueError:
         return text
     content = value.get("content") if isinstance(value, dict) else None

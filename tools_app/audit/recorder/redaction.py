@@ -13,6 +13,7 @@ from typing import Any, Final
 import orjson
 
 from tools_app.core.config import config
+from tools_app.protocol import exact_json
 from tools_app.telemetry.scrubbing import scrubbed
 
 HIDDEN: Final = "[redacted]"
@@ -61,12 +62,12 @@ def for_audit_log(value: Any, more_keys: tuple[str, ...] = ()) -> tuple[str, int
     `more_keys` are further names that the tenant redacts. A text above MCPHUB_MAX_PAYLOAD_BYTES becomes a JSON object
     that says so, with its beginning.
     """
-    return redacted_json(orjson.dumps(value, default=str), more_keys)
+    return redacted_json(exact_json.dumps(value, default=exact_json.decimal_or_text), more_keys)
 
 
 def shown(value: Any, more_keys: tuple[str, ...] = ()) -> Any:
     """Return the redacted value: what people other than auditors may see of a tool's output."""
-    return orjson.loads(for_audit_log(value, more_keys)[0])
+    return exact_json.loads(for_audit_log(value, more_keys)[0])
 
 
 def redacted_json(raw: bytes, more_keys: tuple[str, ...] = ()) -> tuple[str, int]:
@@ -74,14 +75,14 @@ def redacted_json(raw: bytes, more_keys: tuple[str, ...] = ()) -> tuple[str, int
     # Only the beginning is kept, and a name precedes its value, so the rest need not be searched.
     limit = config.MCPHUB_MAX_PAYLOAD_BYTES
     is_suspect = _is_suspect(raw[:limit], more_keys)
-    shown = orjson.dumps(_redacted(orjson.loads(raw), more_keys)) if is_suspect else raw
+    shown = exact_json.dumps(_redacted(exact_json.loads(raw), more_keys)) if is_suspect else raw
     text = shown.decode() if len(shown) <= limit else _beginning(shown, limit)
     return text, len(raw)
 
 
 def _beginning(shown: bytes, limit: int) -> str:
     head = shown[:limit].decode(errors="ignore")
-    return orjson.dumps({"truncated": True, "size": len(shown), "head": head}).decode()
+    return exact_json.dumps({"truncated": True, "size": len(shown), "head": head}).decode()
 
 
 def redacted_cause(text: str, more_keys: tuple[str, ...] = ()) -> str:
@@ -123,10 +124,10 @@ def _redacted_text(value: str, more_keys: tuple[str, ...]) -> str:
     if found is None or not _is_suspect(value.encode(errors="replace"), more_keys):
         return value
     try:
-        inner = orjson.loads(found[1].rstrip("\x00\ufeff"))
+        inner = exact_json.loads(found[1].rstrip("\x00\ufeff"))
     except (orjson.JSONDecodeError, UnicodeEncodeError):
         return value
-    return orjson.dumps(_redacted(inner, more_keys)).decode()
+    return exact_json.dumps(_redacted(inner, more_keys)).decode()
 
 
 def is_secret(name: str, more_keys: tuple[str, ...] = ()) -> bool:

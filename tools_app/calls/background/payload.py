@@ -1,6 +1,6 @@
 """The data of a call that runs from its row, stored encrypted."""
 
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -8,6 +8,9 @@ import msgspec
 from tools_app.calls.invocation import Invocation, Round
 from tools_app.core import encryption
 from tools_app.models import RunningCall
+from tools_app.protocol import exact_json
+
+_encode: Final = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class CallPayload(msgspec.Struct, frozen=True):
@@ -21,7 +24,7 @@ class CallPayload(msgspec.Struct, frozen=True):
 
     def sealed(self, call_id: UUID) -> bytes:
         """Return the payload encrypted, as the row stores it."""
-        return encryption.seal(msgspec.json.encode(self), _purpose(call_id))
+        return encryption.seal(_encode(self), _purpose(call_id))
 
 
 def payload_of_invocation(invocation: Invocation) -> CallPayload:
@@ -32,7 +35,7 @@ def payload_of_invocation(invocation: Invocation) -> CallPayload:
 def payload_of_row(row: RunningCall) -> CallPayload:
     """Return the payload of a row. Raises encryption.DecryptionError."""
     opened = encryption.unseal(bytes(row.sealed_arguments or b""), _purpose(row.pk))
-    return msgspec.json.decode(opened, type=CallPayload)
+    return msgspec.convert(exact_json.loads(opened), CallPayload)
 
 
 def _purpose(call_id: UUID) -> str:

@@ -264,13 +264,15 @@ def _schema_of(field: Any) -> dict[str, Any]:
         return {"type": "boolean"}
     if isinstance(field, models.IntegerField):
         return {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
-    if isinstance(field, models.FloatField | models.DecimalField):
+    if isinstance(field, models.FloatField):
         return {"type": "number"}
+    if isinstance(field, models.DecimalField):
+        return {"type": ["number", "string"], "maxLength": MAX_FILTER}
     schema: dict[str, Any] = {"type": "string", "maxLength": MAX_FILTER}
     if isinstance(field, models.UUIDField):
         schema["format"] = "uuid"
     elif isinstance(field, models.DateTimeField):
-        schema["format"] = "date-time"
+        schema["description"] = "A date-time; without an offset, it is UTC."
     elif isinstance(field, models.DateField):
         schema["format"] = "date"
     return schema

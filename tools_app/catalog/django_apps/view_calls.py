@@ -4,7 +4,6 @@ The view itself runs, with its permissions, throttles, filters, pages, parsers a
 is decided by the hub: the person for whom the caller acts. Nothing of the MCP request itself is passed on.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from time import monotonic
@@ -32,6 +31,7 @@ from tools_app.catalog.kinds.python import in_thread
 from tools_app.core.config import config
 from tools_app.core.sanitize import is_storable
 from tools_app.models import Via
+from tools_app.protocol import exact_json
 from tools_app.telemetry.secret_names import Scrubber
 from tools_app.tool_api.context import ToolContext
 from tools_app.tool_api.results import CallCancelled, ToolError, ToolResult, embedded, failed
@@ -239,7 +239,7 @@ def _file(reply: Reply, name: str) -> ToolResult:
 def _problem(reply: Reply) -> str:
     """Return what an error says: the messages by the paths of their fields, as lines."""
     try:
-        body = orjson.loads(reply.body)
+        body = exact_json.loads(reply.body)
     except orjson.JSONDecodeError:
         return "The view gives no reason."
     lines: list[str] = []
@@ -263,5 +263,5 @@ def _messages(value: Any, path: str, depth: int) -> Iterator[str]:
             # A list of texts holds the messages of one field; one of objects, the rows of a nested serializer.
             yield from _messages(inner, path if isinstance(inner, str) else f"{path}[{at}]", depth + 1)
     elif value not in (None, ""):
-        text = value if isinstance(value, str) else json.dumps(value)
+        text = value if isinstance(value, str) else exact_json.dumps(value).decode()
         yield f"{path}: {text}" if path else text

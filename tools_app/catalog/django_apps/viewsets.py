@@ -4,6 +4,7 @@ drf-spectacular describes an action as a small OpenAPI document, which the parse
 """
 
 import inspect
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -29,6 +30,7 @@ from tools_app.catalog.openapi import naming
 from tools_app.catalog.openapi.operations import Operation, annotations_of, parse
 from tools_app.catalog.openapi.reader import UnreadableDocument
 from tools_app.models import TaskSupport
+from tools_app.protocol.schema_keywords import subschemas
 
 # The settings of the hub's own API do not apply to the views of other apps.
 NEUTRAL: Final[dict[str, Any]] = {
@@ -41,6 +43,8 @@ NEUTRAL: Final[dict[str, Any]] = {
 }
 
 
+# Formats that JSON Schema validates, more strictly than Django and its settings do, or otherwise.
+FORMATS: Final = frozenset({"date-time", "date", "time", "duration", "uri", "email", "ipv4", "ipv6", "uuid"})
 # Serializers within serializers.
 MAX_NESTED: Final = 10
 
@@ -121,7 +125,7 @@ def _function(action: Action, name: str, timeout_seconds: float) -> python.Pytho
         name=name,
         title=generated["title"] or name.replace("_", " ").replace("-", " ").capitalize(),
         description=generated["description"],
-        input_schema=generated["input_schema"],
+        input_schema=_input_schema(action, generated["input_schema"]),
         output_schema=None,
         annotations={**annotations_of(operation.method), "openWorldHint": False},
     )
@@ -136,13 +140,35 @@ def _function(action: Action, name: str, timeout_seconds: float) -> python.Pytho
     )
 
 
-def _check_links(action: Action) -> None:
-    """Raise ImproperlyConfigured for a serializer with links: the hub serves no URLs of the app to link to."""
+def _input_schema(action: Action, schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the input schema, which what the view answers with matches: a row can be read, changed and sent back.
+
+    A serializer checks the forms of its fields itself, with formats of its own. Its read-only fields are ignored.
+    """
+    for _, part in subschemas(schema):
+        if part.get("format") in FORMATS:
+            part["description"] = f"{part.get('description', '')} Usual format: {part.pop('format')}.".lstrip()
+        # Python's classes have letters of all scripts.
+        if "\\w" in part.get("pattern", ""):
+            del part["pattern"]
+    fields = getattr(_serializer(action), "fields", {})
+    ignored = [
+        re.escape(name) for name, field in fields.items() if field.read_only and name not in schema["properties"]
+    ]
+    if ignored and action.method not in ("get", "delete"):
+        schema["patternProperties"] = {f"^({'|'.join(ignored)})$": {"description": "Read-only: ignored."}}
+    return schema
+
+
+def _serializer(action: Action) -> BaseSerializer[Any] | None:
     view: Any = action.url.callback
     serializer = view.initkwargs.get("serializer_class") or getattr(action.viewset, "serializer_class", None)
-    if not (inspect.isclass(serializer) and issubclass(serializer, BaseSerializer)):
-        return
-    if (name := _linked(serializer())) is not None:
+    return serializer() if inspect.isclass(serializer) and issubclass(serializer, BaseSerializer) else None
+
+
+def _check_links(action: Action) -> None:
+    """Raise ImproperlyConfigured for a serializer with links: the hub serves no URLs of the app to link to."""
+    if (name := _linked(_serializer(action))) is not None:
         raise ImproperlyConfigured(
             f"{action.place}: {name!r} of its serializer is a link to a view of the app, and the hub serves none of "
             "them. Use a serializer with primary keys."

@@ -4,7 +4,6 @@ Secrets are redacted before a text is truncated or parsed, so that no part of on
 """
 
 import codecs
-import json
 import re
 from base64 import b64encode
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ import orjson
 
 from tools_app.catalog.http.client import Reply
 from tools_app.catalog.http.redirects import REDIRECTS
+from tools_app.protocol import exact_json
 from tools_app.telemetry.secret_names import Scrubber
 from tools_app.tool_api.results import ResourceNotFound, ResourceResult, ToolError, ToolResult, contents, failed, text
 
@@ -106,7 +106,7 @@ def readable_body(reply: Reply, scrubber: Scrubber, most: int) -> str:
     if parsed is None or len(parsed.text) > most:
         whole = parsed.text if parsed else _readable(reply, kind, scrubber)
     else:
-        whole = orjson.dumps(parsed.value, option=orjson.OPT_INDENT_2).decode()
+        whole = exact_json.dumps(parsed.value, option=orjson.OPT_INDENT_2).decode()
     return whole if len(whole) <= most else f"{whole[:most]}…"
 
 
@@ -148,9 +148,8 @@ def _parsed(reply: Reply, kind: _ContentType, scrubber: Scrubber) -> _Parsed | N
     if not _JSON.fullmatch(kind.essence):
         return None
     try:
-        value = scrubber.value(json.loads(_decoded(reply, kind)))
-        orjson.dumps(value)
-        return _Parsed(value, json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+        value = scrubber.value(exact_json.loads(_decoded(reply, kind)))
+        return _Parsed(value, exact_json.dumps(value).decode())
     except (ValueError, TypeError, RecursionError):
         return None
 

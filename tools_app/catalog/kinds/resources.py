@@ -4,12 +4,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
 from django.core.exceptions import ImproperlyConfigured, ValidationError
 
 from tools_app.catalog import uri_templates
 from tools_app.catalog.kinds.functions import TextFunction
 from tools_app.models.catalog import RESOURCE_URI
+from tools_app.protocol import exact_json
 from tools_app.tool_api.context import ToolContext
 from tools_app.tool_api.results import ResourceNotFound, ResourceResult, contents
 
@@ -101,7 +101,8 @@ def packaged(value: Any, uri: str, mime_type: str) -> ResourceResult:
         return ResourceResult([contents(uri, value, mime_type or "text/plain")])
     if isinstance(value, bytes | bytearray | memoryview):
         return ResourceResult([contents(uri, bytes(value), mime_type or "application/octet-stream")])
-    return ResourceResult([contents(uri, orjson.dumps(value, default=str).decode(), mime_type or "application/json")])
+    written = exact_json.dumps(value, default=exact_json.decimal_or_text).decode()
+    return ResourceResult([contents(uri, written, mime_type or "application/json")])
 
 
 def _check(read: TextFunction, uri: str, timeout_seconds: float) -> None:

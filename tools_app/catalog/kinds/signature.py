@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+import orjson
 from annotated_types import BaseMetadata
 from django.core.exceptions import ImproperlyConfigured
 from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
@@ -16,18 +17,65 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import to_json
 
+from tools_app.protocol import exact_json
+from tools_app.protocol.schema_keywords import subschemas
 from tools_app.tool_api.context import ToolContext
 from tools_app.tool_api.results import ToolError, ToolResult, text
 
 UNIONS = (Union, UnionType)
 
-# `int` is not included: JSON Schema accepts 2.0 as an integer, which Python code must not receive as a float.
+# `int` is not included, also in literals: JSON Schema accepts 2.0 as an integer, which Python code must not receive
+# as a float.
 _JSON_TYPES = (str, float, bool, NoneType, Any)
-_JSON_LITERALS = (str, int, bool, NoneType)
+_JSON_LITERALS = (str, bool, NoneType)
+
+
+# Values of Python types as JSON. The formats of JSON Schema accept less: times have an offset (RFC 3339), durations
+# neither a sign nor fractions, addresses no zone, and URLs only what RFC 3986 allows.
+_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME = "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?"
+_OFFSET = "([Zz]|[-+][0-9]{2}:[0-9]{2})"
+_AMOUNT = "[0-9]+([.][0-9]+)?"
+_DURATION = f"^[-+]?P({_AMOUNT}[YMWD])*(T({_AMOUNT}[HMS])+)?$"
+_IPV6 = "^[0-9A-Fa-f:.]{2,45}(%[^%/]+)?$"
+_URL = "^[A-Za-z][A-Za-z0-9+.-]*:"
 
 
 class QuietJsonSchema(GenerateJsonSchema):
-    """JSON Schema 2020-12 without the titles that only repeat a field's name."""
+    """JSON Schema 2020-12 without the titles that only repeat a field's name, and with patterns in place of formats
+    that do not accept all values of a type.
+    """
+
+    def datetime_schema(self, schema: Any) -> dict[str, Any]:
+        """Return the schema of a datetime, with or without an offset."""
+        return self._time(f"{_DATE}[Tt ]{_TIME}", schema) or super().datetime_schema(schema)
+
+    def time_schema(self, schema: Any) -> dict[str, Any]:
+        """Return the schema of a time, with or without an offset."""
+        return self._time(_TIME, schema) or super().time_schema(schema)
+
+    def _time(self, pattern: str, schema: Any) -> dict[str, Any] | None:
+        match schema.get("tz_constraint"):
+            case None:
+                return {"type": "string", "pattern": f"^{pattern}{_OFFSET}?$"}
+            case "naive":
+                return {"type": "string", "pattern": f"^{pattern}$"}
+        return None  # aware, as the format
+
+    def timedelta_schema(self, schema: Any) -> dict[str, Any]:
+        """Return the schema of a duration in ISO 8601, or of a number of seconds if a model is configured so."""
+        rendered = super().timedelta_schema(schema)
+        return {"type": "string", "pattern": _DURATION} if "format" in rendered else rendered
+
+    def url_schema(self, schema: Any) -> dict[str, Any]:
+        """Return the schema of a URL."""
+        rendered = {name: value for name, value in super().url_schema(schema).items() if name != "format"}
+        return rendered | {"pattern": _URL}
+
+    def generate_inner(self, schema: Any) -> dict[str, Any]:
+        """Return the schema of any type."""
+        rendered = super().generate_inner(schema)
+        return {"type": "string", "pattern": _IPV6} if rendered == {"type": "string", "format": "ipv6"} else rendered
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's hook
         """Return False: explicit titles are not set through this method."""
@@ -88,6 +136,14 @@ class Signature:
 
     def bind(self, arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
         """Return keyword arguments from arguments that match `schema`. Raises ToolError."""
+        try:
+            orjson.dumps(arguments)
+        except TypeError:
+            # Converters know whether a Decimal is wanted.
+            arguments = {
+                name: value if name in self.converters else exact_json.without_decimals(value)
+                for name, value in arguments.items()
+            }
         if not self.converters and not self.contexts:
             return arguments
         bound = arguments | dict.fromkeys(self.contexts, context)
@@ -206,7 +262,8 @@ def _explained(name: str, problem: ValidationError) -> str:
 
 # Return hints without structure: the value of such a function is returned as text.
 _UNSTRUCTURED = (inspect.Parameter.empty, Any, NoneType, str, ToolResult)
-_BINARY = (bytes, bytearray, memoryview)
+# How pydantic describes bytes that it writes as UTF-8, which they need not be.
+_BINARY = {"type": "string", "format": "binary"}
 
 
 @dataclass(frozen=True)
@@ -224,8 +281,6 @@ def output_of(hint: Any, place: str) -> Output:
     """
     if _is_unstructured(hint):
         return Output(None, unstructured)
-    if hint in _BINARY:
-        raise ImproperlyConfigured(f"{place}: bytes have no JSON form; return a ToolResult with a content block.")
     return _structured(hint, f"{place}, return value")
 
 
@@ -259,6 +314,10 @@ def _structured(hint: Any, place: str) -> Output:
     with refusing(place):
         adapter = adapter_for(hint)
         rendered = adapter.json_schema(mode="serialization", schema_generator=QuietJsonSchema)
+    if any(part.items() >= _BINARY.items() for _, part in subschemas(rendered)):
+        raise ImproperlyConfigured(
+            f"{place}: bytes have no JSON form; return pydantic's Base64Bytes, or a ToolResult with a content block."
+        )
     schema = without_class_titles(rendered, getattr(hint, "__name__", ""))
     # A plain value is not converted, which keeps an int under a `float` hint an int.
     plain = is_plain(hint)

@@ -5,9 +5,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
-
 from tools_app.catalog.kinds.upstream import Endpoint, Pin
+from tools_app.protocol import exact_json
 from tools_app.protocol.jsonrpc import MAX_ANSWER_NAME_LENGTH
 from tools_app.tool_api.context import MAX_QUESTIONS
 from tools_app.tool_api.elicitation import Question
@@ -36,7 +35,7 @@ def source_of(endpoint: Endpoint, pin: Pin) -> str:
     ]
     if endpoint.owner:
         identity.append(endpoint.owner)
-    return hashlib.sha256(orjson.dumps(identity)).hexdigest()
+    return hashlib.sha256(exact_json.dumps(identity)).hexdigest()
 
 
 def ticket_of(state: Mapping[str, Any]) -> Ticket:
@@ -60,7 +59,7 @@ def state_of_result(result: Mapping[str, Any], used_names: Collection[str], upst
         raise ToolError(f"The upstream '{upstream}' asks for input in an invalid way.")
     if not isinstance(state, str | None) or len(state or "") > MAX_STATE_LENGTH or len(requests) > MAX_OPEN_QUESTIONS:
         raise ToolError(f"The upstream '{upstream}' asks too much at once.")
-    if len(orjson.dumps(requests)) > max_open_bytes():
+    if len(exact_json.dumps(requests)) > max_open_bytes():
         raise ToolError(f"The upstream '{upstream}' asks more than {max_open_bytes()} bytes at once.")
     names = list(used_names)
     questions: dict[str, dict[str, Any]] = {}

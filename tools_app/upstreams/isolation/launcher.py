@@ -6,13 +6,15 @@ The environment of the program is the JSON object in the variable LAUNCH_ENVIRON
 
 This process supervises. The program runs in a session of its own, with resource limits and, where the kernel has it,
 within Landlock: it reads and executes what SPECIFICATION lists, writes to its own directory, and opens no TCP
-connections unless that is allowed. When the program ends, when the hub ends, or on SIGTERM, everything that the
+connections unless that is allowed. Unless the network is allowed, a filter (seccomp) also refuses every socket but
+pairs of connected ones. When the program ends, when the hub ends, or on SIGTERM, everything that the
 program started is killed: orphans become children of this process, wherever they went.
 
 If SPECIFICATION names a control group, the program runs in it, and the group is killed and removed at the end.
 """
 
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -40,6 +42,19 @@ SCOPE_SOCKETS_AND_SIGNALS = 3
 RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
 WITH_NETWORK, WITH_SCOPES = 4, 6
 
+PR_SET_SECCOMP, FILTER_MODE, ACTION_AVAILABLE = 22, 2, 2
+ALLOW, REFUSE, KILL_PROCESS = 0x7FFF0000, 0x00050000 | errno.EACCES, 0x80000000
+# Of the data that a filter reads: the number of the call, the architecture, and the low half of an argument.
+NUMBER, ARCHITECTURE, FIRST, SECOND, THIRD = 0, 4, 16, 24, 32
+LOAD, AND, EQUALS, AT_LEAST, RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
+# By machine: the architecture of its calls, and the numbers of socket, socketpair and seccomp. The two others are the
+# same on both. A ring makes sockets without the calls that are filtered, and pidfd_getfd takes those of others.
+MACHINES = {"x86_64": (0xC000003E, 41, 53, 317), "aarch64": (0xC00000B7, 198, 199, 277)}
+SYS_IO_URING_SETUP, SYS_PIDFD_GETFD = 425, 438
+# The calls of x32 on x86-64 have numbers from here on.
+X32 = 0x40000000
+AF_NETLINK, NETLINK_ROUTE, SOCK_DGRAM, TYPES = 16, 0, 2, 0xF
+
 GIB = 1024 * 1024 * 1024
 LIMITS = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, 1024), (resource.RLIMIT_FSIZE, GIB))
 DATA_BYTES = 4 * GIB
@@ -56,6 +71,14 @@ class _Ruleset(ctypes.Structure):
 class _Beneath(ctypes.Structure):
     _pack_ = 1
     _fields_ = (("access", ctypes.c_uint64), ("parent", ctypes.c_int32))
+
+
+class _Instruction(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint16), ("jt", ctypes.c_uint8), ("jf", ctypes.c_uint8), ("k", ctypes.c_uint32))
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_uint16), ("instructions", ctypes.POINTER(_Instruction)))
 
 
 def landlock_version() -> int:
@@ -97,6 +120,54 @@ def _add(rules: int, path: str, access: int) -> None:
         os.close(opened)
 
 
+def has_seccomp() -> bool:
+    """Whether the kernel can refuse system calls, on a machine whose calls are known here."""
+    machine = os.uname().machine
+    # A 32-bit program on a 64-bit kernel has other calls.
+    if not sys.platform.startswith("linux") or machine not in MACHINES or ctypes.sizeof(ctypes.c_void_p) != 8:  # noqa: PLR2004
+        return False
+    action = ctypes.c_uint32(REFUSE & 0xFFFF0000)
+    return int(_libc.syscall(MACHINES[machine][3], ACTION_AVAILABLE, 0, ctypes.byref(action))) == 0
+
+
+def refuse_sockets() -> bool:
+    """Refuse this process and its children all sockets, permanently. Returns False if the kernel cannot.
+
+    What is left: pairs that are connected to each other for ever, and the list of addresses of this host (netlink).
+    """
+    if not has_seccomp():
+        return False
+    architecture, socket, socketpair, _ = MACHINES[os.uname().machine]
+    # Each line is an instruction: what to do, with which value, and how many to skip if it holds, and if not.
+    lines = (
+        (LOAD, ARCHITECTURE, 0, 0),
+        (EQUALS, architecture, 1, 0),
+        (RETURN, KILL_PROCESS, 0, 0),
+        (LOAD, NUMBER, 0, 0),
+        (AT_LEAST, X32, 14, 0),
+        (EQUALS, SYS_IO_URING_SETUP, 13, 0),
+        (EQUALS, SYS_PIDFD_GETFD, 12, 0),
+        (EQUALS, socketpair, 2, 0),
+        (EQUALS, socket, 5, 0),
+        (RETURN, ALLOW, 0, 0),
+        # A pair of datagram sockets can be connected to others later.
+        (LOAD, SECOND, 0, 0),
+        (AND, TYPES, 0, 0),
+        (EQUALS, SOCK_DGRAM, 6, 0),
+        (RETURN, ALLOW, 0, 0),
+        (LOAD, FIRST, 0, 0),
+        (EQUALS, AF_NETLINK, 0, 3),
+        (LOAD, THIRD, 0, 0),
+        (EQUALS, NETLINK_ROUTE, 0, 1),
+        (RETURN, ALLOW, 0, 0),
+        (RETURN, REFUSE, 0, 0),
+    )
+    program = (_Instruction * len(lines))(*(_Instruction(code, jt, jf, k) for code, k, jt, jf in lines))
+    _checked(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _checked(_libc.prctl(PR_SET_SECCOMP, FILTER_MODE, ctypes.byref(_Filter(len(lines), program)), 0, 0))
+    return True
+
+
 def _checked(result: int) -> int:
     if result < 0:
         code = ctypes.get_errno()
@@ -117,6 +188,8 @@ def _run(specification: dict[str, Any], command: list[str], environment: dict[st
             resource.setrlimit(limit, (most, most))
         os.chdir(specification["directory"])
         restrict(specification["readable"], specification["writable"], network=specification["network"])
+        if not specification["network"]:
+            refuse_sockets()
         for number in (*SIGNALS, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         os.execve(command[0], command, environment)  # noqa: S606 - a shell is what it is to do without

@@ -46,6 +46,11 @@ class PipedProcess:
             raise
         return process
 
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._popen.pid
+
     async def wait(self) -> None:
         """Wait until the program has ended."""
         await self._ended.wait()

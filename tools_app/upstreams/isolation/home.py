@@ -1,0 +1,72 @@
+"""The total of what a program of an upstream stores in its home.
+
+The kernel bounds each file alone (RLIMIT_FSIZE), and quotas of file systems need root. So it is measured from time to
+time, with the files that the program deleted and still has open, and the program is ended.
+"""
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+MAX_BYTES: Final = 2 * 1024**3
+MAX_FILES: Final = 100_000
+MEASURE_SECONDS: Final = 2.0
+BLOCK: Final = 512
+
+
+class HomeFull(Exception):
+    """A home holds too much, or cannot be measured. The message says which."""
+
+
+def check(directory: Path, process: int | None = None) -> None:
+    """Raise HomeFull if a directory holds too much, together with what `process` and its descendants deleted."""
+    size, counted = 0, 0
+    seen: set[int] = set()
+    waiting = [str(directory)]
+    try:
+        device = directory.stat().st_dev
+        while waiting:
+            with suppress(FileNotFoundError, NotADirectoryError), os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    counted += 1
+                    with suppress(FileNotFoundError):
+                        status = entry.stat(follow_symlinks=False)
+                        if status.st_ino not in seen:
+                            size += status.st_blocks * BLOCK
+                        # Other names of the same file take no space.
+                        if status.st_nlink > 1:
+                            seen.add(status.st_ino)
+                        if stat.S_ISDIR(status.st_mode):
+                            waiting.append(entry.path)
+                    _check(size, counted)
+    except OSError as problem:
+        # What was hidden from this would be counted by nobody: a path that is too long, or a closed directory.
+        raise HomeFull(f"Its home cannot be measured: {problem.strerror}.") from problem
+    if process is not None:
+        _check(size + _deleted(process, device), counted)
+
+
+def _check(size: int, counted: int) -> None:
+    if size > MAX_BYTES:
+        raise HomeFull(f"Its home holds more than {MAX_BYTES} bytes.")
+    if counted > MAX_FILES:
+        raise HomeFull(f"Its home holds more than {MAX_FILES} files.")
+
+
+def _deleted(process: int, device: int) -> int:
+    """Return the bytes of deleted files of a device that a process and its descendants have open."""
+    sizes: dict[int, int] = {}
+    waiting = [process]
+    while waiting:
+        folder = Path("/proc", str(waiting.pop()))
+        with suppress(OSError):  # it has ended
+            for task in (folder / "task").iterdir():
+                waiting += map(int, (task / "children").read_text().split())
+            for descriptor in (folder / "fd").iterdir():
+                with suppress(OSError):
+                    status = descriptor.stat()
+                    if stat.S_ISREG(status.st_mode) and not status.st_nlink and status.st_dev == device:
+                        sizes[status.st_ino] = status.st_blocks * BLOCK
+    return sum(sizes.values())
