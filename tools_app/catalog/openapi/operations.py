@@ -33,6 +33,8 @@ MAX_METHOD_LENGTH: Final = 20
 MAX_TITLE: Final = 200
 MAX_TAGS: Final = 20
 MAX_TEXT: Final = 4000
+MAX_NOTES: Final = 20
+MAX_NOTE: Final = 500
 # All definitions of a document: with shared schemas they can be much larger than it.
 MAX_PARSED_BYTES: Final = 64 * 1024 * 1024
 # One definition as stored and offered, below the bound on a JSON field.
@@ -46,7 +48,7 @@ NO_DOCUMENT: Final = 'This is not an OpenAPI document: its top level has neither
 class Operation(msgspec.Struct, frozen=True):
     """An operation that can be a tool. `key` is its method and path, `definition` what is generated from it.
 
-    `tokens` is about what the definition costs a model.
+    `tokens` is about what the definition costs a model. `notes` say what was repaired in the document, and where.
     """
 
     key: str
@@ -56,6 +58,7 @@ class Operation(msgspec.Struct, frozen=True):
     tags: list[str]
     definition: dict[str, Any]
     tokens: int
+    notes: list[str] = []
 
     @property
     def name(self) -> str:
@@ -167,7 +170,7 @@ class _Parser:
         operation_id = text_of(operation.get("operationId"))
         definition = {
             "name": "",
-            "title": " ".join(text_of(operation.get("summary")).split())[:MAX_TITLE],
+            "title": for_column(" ".join(text_of(operation.get("summary")).split()), MAX_TITLE),
             "description": _description(operation),
             "input_schema": self._cut(arguments.schema(self._schemas)),
             "output_schema": self._output(method, operation, place),
@@ -184,7 +187,9 @@ class _Parser:
         definition["name"] = name
         self._names.add(name)
         tags = [text for text in map(text_of, listing(operation.get("tags"))[:MAX_TAGS]) if text]
-        return Operation(f"{method} {path}", method, path, operation_id[:200], tags, definition, tokens_of(definition))
+        notes = [for_column(note, MAX_NOTE) for note in dict.fromkeys(arguments.notes)][:MAX_NOTES]
+        tokens = tokens_of(definition)
+        return Operation(f"{method} {path}", method, path, operation_id[:200], tags, definition, tokens, notes)
 
     def _cut(self, schema: dict[str, Any]) -> dict[str, Any]:
         return cycles.cut(schema, self._options.cycle_depth) if self._options.cycle_depth else schema
@@ -248,6 +253,7 @@ def _description(operation: dict[str, Any]) -> str:
         text = f"{summary.rstrip('.')}.\n\n{text}".strip()
     if operation.get("deprecated") is True:
         text = f"Deprecated. {text}".strip()
+    text = for_column(text, len(text))
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
@@ -259,7 +265,7 @@ def _check_definition(definition: dict[str, Any], pointer: str) -> int:
         raise InvalidDocument(pointer, f"It cannot be stored: {problem}.") from problem
     if len(written) > MAX_DEFINITION_BYTES:
         raise InvalidDocument(pointer, f"Its definition is larger than {MAX_DEFINITION_BYTES} bytes.")
-    if b"\\u0000" in written:
+    if b"\\u0000" in written and sanitized_json(definition) != definition:
         raise InvalidDocument(pointer, "It contains U+0000, which cannot be stored.")
     if not has_exact_numbers(definition):
         raise InvalidDocument(pointer, "It contains a number that cannot be stored exactly.")
