@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import orjson
 
+from tools_app.core.sanitize import has_nul
 from tools_app.protocol.schema import InvalidSchema
 from tools_app.tool_api.elicitation import Elicit, Elicited, ElicitUrl, ListRoots, Question, Sample, declares
 
@@ -61,7 +62,7 @@ def question_of(request: Mapping[str, Any]) -> Question:
     encoded = orjson.dumps([method, params])
     if len(encoded) > MAX_QUESTION_BYTES:
         raise InvalidQuestion(f"The question is larger than {MAX_QUESTION_BYTES} bytes.")
-    if b"\\u0000" in encoded:
+    if has_nul([method, params], encoded):
         raise InvalidQuestion("The question contains a NUL character.")
     try:
         match method:
