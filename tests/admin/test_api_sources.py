@@ -57,17 +57,20 @@ def test_an_uploaded_document_is_read_by_a_worker_and_its_operations_shown(
 ) -> None:
     monkeypatch.setattr("tools_app.runtime.api_sources._enqueue", lambda revision: documents.read_revision(revision.pk))
     admin = as_("admin")
-    file = SimpleUploadedFile("openapi.json", orjson.dumps(document(PATHS)))
+    repaired = get({"in": "query", "name": "n", "schema": {"type": "string", "enum": [1]}})
+    file = SimpleUploadedFile("openapi.json", orjson.dumps(document({**PATHS, "/n": repaired, "/none": {"put": OK}})))
 
     with django_capture_on_commit_callbacks(execute=True):
-        data = {**FORM, "tenant": acme.tenant.pk, "output_schemas": "on", "document": file}
+        selection = "/books\nGET /*"
+        data = {**FORM, "tenant": acme.tenant.pk, "output_schemas": "on", "selection": selection, "document": file}
         response = admin.post(page("apisource", "add"), data)
 
     row = ApiSource.objects.get(name="books")
     assert response.headers["Location"] == page("apisource", "show_operations", row)
     shown = admin.get(response.headers["Location"])
-    assert names_of(shown) == ["list_books", "add_book", "list_people"]
-    assert b"is not in the document" in shown.content
+    assert names_of(shown) == ["list_books", "add_book", "list_people", "read"]
+    for text in (b"is not in the document", b"The values were given the type string.", b"1 not selected"):
+        assert text in shown.content
     assert documents.parsed_of(row.revisions.get()).options.output_schemas
 
 
@@ -100,6 +103,7 @@ def test_other_options_have_the_uploaded_document_read_again(
         ({"url": "https://example.com", "base_url": "https://example.com?a"}, "Remove the query"),
         ({"url": "https://example.com", "secrets": '{"a": 1}'}, "Enter an object"),
         ({"url": "https://example.com", "cycle_depth": "6"}, "less than or equal to 5"),
+        ({"url": "https://example.com", "selection": "\n".join(map(str, range(101)))}, "at most 100 patterns"),
         ({"url": "https://example.com", "secrets": '{"a": "NONE"}'}, "There is no secret NONE"),
         ({"url": "https://example.com", "name": "acme-api"}, "already has an API source"),
     ],

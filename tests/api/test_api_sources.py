@@ -64,17 +64,20 @@ def test_other_options_have_the_document_read_again(as_: Any, acme: World) -> No
     created = api.post("api-sources/", {"tenant": "acme", "name": "books", "document": DOCUMENT})
     path, source = f"api-sources/{created['id']}/", ApiSource.objects.get(name="books")
     worked(source)
-    assert (created["cycle_depth"], created["output_schemas"]) == (0, False)
+    assert (created["cycle_depth"], created["output_schemas"], created["selection"]) == (0, False, [])
     api.patch(path, {"base_url": "https://api.example.com"})
     assert source.revisions.get().number == 1
 
-    api.patch(path, {"cycle_depth": 3, "output_schemas": True})
+    api.patch(path, {"cycle_depth": 3, "output_schemas": True, "selection": ["tag:books"]})
     assert api.get(f"{path}operations/")["state"] == "pending"
     worked(source)
     newest = source.revisions.first()
     assert newest
-    assert documents.parsed_of(newest).options == ParseOptions(3, output_schemas=True)
-    assert api.request("PATCH", path, {"cycle_depth": 6}).status_code == 400
+    assert documents.parsed_of(newest).options == ParseOptions(3, output_schemas=True, selection=["tag:books"])
+    shown = api.get(f"{path}operations/")
+    assert ([one["key"] for one in shown["results"]], shown["unselected"]) == (["GET /books"], 2)
+    for invalid in ({"cycle_depth": 6}, {"selection": [""]}, {"selection": "a"}, {"selection": ["a"] * 101}):
+        assert api.request("PATCH", path, invalid).status_code == 400
 
 
 def test_null_imports_all(as_: Any, acme: World, row: str) -> None:

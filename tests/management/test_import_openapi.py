@@ -276,3 +276,31 @@ def test_others_of_a_document_at_an_address_are_fetched_with_the_same_checks(
     assert imported(f"{service.url}/openapi.json", "--base-url", service.url)[-1] == "0 imported, 1 skipped"
     texts["/part.json"] = {"properties": {"name": {"type": "string"}}}
     assert any(line.startswith("~ ") for line in imported(f"{service.url}/openapi.json", "--base-url", service.url))
+
+
+def test_of_a_document_of_too_many_operations_those_that_are_included_are_selected_and_stay(
+    tenant: Tenant, file: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools_app.catalog.openapi.operations.MAX_OPERATIONS", 2)
+    path = file()
+    with pytest.raises(CommandError, match="has 4 operations, of which 4 are selected"):
+        imported(path)
+
+    assert imported(path, "--include", "books_list")[-1] == "1 imported, 0 skipped, 3 not selected"
+    assert imported(path, "--include", "DELETE /books*")[-1] == "1 imported, 0 skipped, 2 not selected"
+    assert ApiSource.objects.get().selection == ["books_list", "DELETE /books*"]
+    # What is a tool follows the document, whatever is selected.
+    assert imported(path, "--select", "nothing")[-2:] == [
+        "0 changed, 0 removed, 2 unchanged",
+        "0 imported, 0 skipped, 2 not selected",
+    ]
+    with pytest.raises(CommandError, match="at most 100 patterns"):
+        imported(path, *(part for n in range(101) for part in ("--select", f"a{n}")))
+
+
+def test_what_was_repaired_in_the_document_is_told(tenant: Tenant, file: Callable[..., str]) -> None:
+    parameter = {"in": "query", "name": "n", "schema": {"type": "string", "enum": [1, 2]}}
+
+    assert imported(file({"/a": get(parameter)}))[1] == (
+        "* GET /a: #/paths/~1a/get/parameters/0/schema: The values were given the type string."
+    )

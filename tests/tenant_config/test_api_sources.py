@@ -56,14 +56,12 @@ def test_a_file_has_the_options_of_a_source_and_the_schema_of_a_result(
     tenant: Tenant, source: ApiSource, planned: Any
 ) -> None:
     responses = {"200": {"description": "OK", "content": {"application/json": {"schema": {"type": "array"}}}}}
-    source.cycle_depth, source.output_schemas = 2, True
+    source.cycle_depth, source.output_schemas, source.selection = 2, True, ["/books"]
     refreshed(save_source(source), {**LIST, "responses": responses})
     exported = yaml.safe_load(export(tenant))
 
-    assert (exported["api_sources"]["books"]["cycle_depth"], exported["api_sources"]["books"]["output_schemas"]) == (
-        2,
-        True,
-    )
+    options = {"cycle_depth": 2, "output_schemas": True, "selection": ["/books"]}
+    assert {name: exported["api_sources"]["books"][name] for name in options} == options
     assert exported["tools"]["list_books"]["output_schema"]["properties"] == {"result": {"type": "array"}}
     assert planned(export(tenant), prune=True).steps == []
     exported["api_sources"]["books"]["cycle_depth"] = 6

@@ -141,6 +141,34 @@ def test_what_an_admin_accepts_while_a_listing_is_stored_stays_accepted(
     assert (item.state, item.accepted, item.proposed) == (state, old, listed.get("look"))
 
 
+def test_what_cannot_be_stored_is_told_by_kind_until_it_is_gone_and_an_escape_in_a_pattern_is_no_nul(
+    tenant: Tenant,
+) -> None:
+    upstream = Upstream.objects.create(tenant=tenant, name="books", url="http://127.0.0.1:9/mcp")
+    escape = {"name": "find", "inputSchema": {"type": "object", "properties": {"a": {"pattern": "[\\u0000-z]*"}}}}
+    broken = {
+        "nul": {"name": "nul", "description": "a\x00b"},
+        "": {"description": "x"},
+        "n" * 501: {"name": "n" * 501},
+        "large": {"name": "large", "description": "x" * 300_000},
+    }
+    observation.store_listing(upstream.pk, ItemKind.PROMPT, {"": {}})
+    observation.store_listing(upstream.pk, ItemKind.TOOL, {"find": escape, **broken})
+
+    assert [item.name for item in upstream.items.all()] == ["find"]
+    prompt, *tools = upstream.status.left_out
+    assert prompt == {"kind": "prompt", "name": "", "reason": "It has no name."}
+    assert [(one["kind"], one["name"][:5]) for one in tools] == [
+        ("tool", ""), ("tool", "large"), ("tool", "nnnnn"), ("tool", "nul")
+    ]  # fmt: skip
+    for one, reason in zip(tools, ("no name", "The limit is", "longer than 500", "U+0000"), strict=True):
+        assert reason in one["reason"]
+
+    observation.store_listing(upstream.pk, ItemKind.TOOL, {"find": escape})
+    upstream.status.refresh_from_db()
+    assert upstream.status.left_out == [prompt]
+
+
 @pytest.mark.anyio
 async def test_what_an_upstream_says_as_it_ends_does_not_open_its_connection_again(
     monkeypatch: pytest.MonkeyPatch,

@@ -576,6 +576,7 @@ EFFECTS: Final[dict[type[models.Model], dict[str, Effect | NoEffect]]] = {
         "secrets": Effect({}, World.called, "/first", OPERATION),
         "cycle_depth": OF_THE_NEXT_IMPORT,
         "output_schemas": OF_THE_NEXT_IMPORT,
+        "selection": OF_THE_NEXT_IMPORT,
         "servers": Effect(
             _named_server("/v2"), World.called, "/v2/first [redacted]", OPERATION | {ApiSource: {"base_url": ""}}
         ),

@@ -125,6 +125,8 @@ class Catalog:
     the callers with a toolset, and of those whose tools may be searched. `presentation` and `search_above_tokens` are
     the tenant's settings of how tools are listed.
 
+    `not_offered` says of rows that are enabled and cannot be compiled why they are left out, by their ids.
+
     `size` is its length as JSON in bytes, and that of the names of its toolsets. `version` is the tenant's whole row,
     which includes the version of its tools, resources, prompts and secrets: a change of any field of these compiles the
     catalog again.
@@ -142,6 +144,7 @@ class Catalog:
     toolsets: Mapping[UUID, CompiledToolset] = field(default_factory=dict)
     presentation: str = Presentation.FULL.value
     search_above_tokens: int = 0
+    not_offered: Mapping[UUID, str] = field(default_factory=dict)
 
     def in_toolset(self, toolset: UUID, name: str) -> bool:
         """Whether a toolset has the tool of this name. One that the tenant does not have, has none.
@@ -236,6 +239,7 @@ def _compile(tenant: Tenant, version: bytes) -> Catalog:
         toolsets=toolsets,
         presentation=tenant.presentation,
         search_above_tokens=tenant.search_above_tokens,
+        not_offered=sources.not_offered,
     )
 
 
@@ -253,11 +257,15 @@ def _presented(
 
 
 class Sources:
-    """What the rows of a tenant need to run: its secrets, and the upstreams that they come from."""
+    """What the rows of a tenant need to run: its secrets, and the upstreams that they come from.
+
+    `not_offered` collects why rows are left out.
+    """
 
     def __init__(self, tenant: Tenant, secrets: Mapping[str, str]) -> None:
         self.tenant = tenant
         self.secrets = secrets
+        self.not_offered: dict[UUID, str] = {}
         items = UpstreamItem.objects.filter(
             tenant=tenant, upstream__tenant=tenant, upstream__enabled=True
         ).select_related("upstream")
@@ -265,6 +273,12 @@ class Sources:
         for item in items.exclude(tool=None, resource=None, prompt=None).defer("accepted", "proposed", "warnings"):
             row_id = item.tool_id or item.resource_id or item.prompt_id
             self._by_row[row_id] = upstream.source_of(item, tenant, secrets)
+
+    def leave_out(self, row: Tool | Resource | Prompt, reason: object) -> None:
+        """Note why a row is not offered, so that the others stay available."""
+        name, kind = row.uri if isinstance(row, Resource) else row.name, row._meta.verbose_name
+        log.warning("The %s %s of tenant %s is not offered: %s", kind, name, self.tenant.slug, reason)
+        self.not_offered[row.pk] = str(reason)
 
     def upstream_of(self, row: Tool | Resource | Prompt) -> upstream.Source:
         """Return the upstream of a row. Raises ValueError if it was deleted or is disabled."""
@@ -292,7 +306,7 @@ def _compile_tool(row: Tool, sources: Sources) -> CompiledTool | None:
             return _upstream_tool(row, sources)
         return _written_tool(row, _runner(row, sources.tenant, sources.secrets))
     except (python.UnknownFunction, ValueError) as problem:
-        log.warning("Tool %s of tenant %s is invalid and not offered: %s", row.name, sources.tenant.slug, problem)
+        sources.leave_out(row, problem)
         return None
 
 
@@ -397,7 +411,7 @@ def _compile_resource(row: Resource, sources: Sources) -> CompiledResource | Non
     try:
         return _python_resource(row) if row.kind == ResourceKind.PYTHON else _written_resource(row, sources)
     except (python.UnknownFunction, ValueError) as problem:
-        log.warning("Resource %s of tenant %s is invalid and not offered: %s", row.uri, sources.tenant.slug, problem)
+        sources.leave_out(row, problem)
         return None
 
 
@@ -430,7 +444,6 @@ def _written_resource(row: Resource, sources: Sources) -> CompiledResource:
 
 
 def _compile_prompt(row: Prompt, sources: Sources) -> CompiledPrompt | None:
-    tenant = sources.tenant
     if row.kind == PromptKind.UPSTREAM:
         return _upstream_prompt(row, sources)
     if row.kind != PromptKind.PYTHON:
@@ -439,7 +452,7 @@ def _compile_prompt(row: Prompt, sources: Sources) -> CompiledPrompt | None:
         )
     function = prompts.registered(row.config.get("function", ""))
     if function is None:
-        log.warning("Prompt %s of tenant %s is not offered: no installed app registers it", row.name, tenant.slug)
+        sources.leave_out(row, "no installed app registers it")
         return None
     code = function.function
     return CompiledPrompt(
@@ -451,7 +464,7 @@ def _upstream_prompt(row: Prompt, sources: Sources) -> CompiledPrompt | None:
     try:
         source = sources.upstream_of(row)
     except ValueError as problem:
-        log.warning("Prompt %s of tenant %s is not offered: %s", row.name, sources.tenant.slug, problem)
+        sources.leave_out(row, problem)
         return None
     definition, render = stored.prompt_definition(row), upstream.UpstreamRenderer(source)
     completers = source.completers(argument.name for argument in definition.arguments)

@@ -29,6 +29,14 @@ def sanitized_json(value: Any) -> Any:
     return value.replace(_NUL, _INSTEAD) if isinstance(value, str) else value
 
 
+def has_nul(value: Any, encoded: bytes) -> bool:
+    """Return whether a string of a JSON value, or a name, has a NUL. `encoded` is the value as JSON.
+
+    Only the value shows whether the six characters are an escape: in a pattern, a backslash may stand before them.
+    """
+    return b"\\u0000" in encoded and sanitized_json(value) != value
+
+
 def _is_unicode(text: str) -> bool:
     try:
         text.encode()

@@ -66,6 +66,13 @@ class ApiSource(Versioned):
         default=False,
         help_text="Import the schemas of responses too. A response that differs from its schema is then an error.",
     )
+    selection = models.JSONField(
+        "selected operations",
+        default=list,
+        blank=True,
+        help_text="Patterns of the operations that are read: paths, methods with paths, tags, names or operationIds, "
+        'such as ["/users/*", "GET /teams*", "tag:mail", "list_*"]. Empty: all, at most 5000.',
+    )
     servers = models.JSONField(default=list, blank=True, editable=False)
     schemes = models.JSONField(default=dict, blank=True, editable=False)
     revision = models.PositiveIntegerField("applied revision", default=0, editable=False)

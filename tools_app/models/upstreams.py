@@ -172,6 +172,9 @@ class UpstreamStatus(models.Model):
     server_name = models.CharField(max_length=200, blank=True)
     server_version = models.CharField(max_length=200, blank=True)
     makes_tasks = models.BooleanField(default=False, help_text="Whether it may answer calls with tasks (2026-07-28).")
+    left_out = models.JSONField(
+        default=list, help_text="What it lists that cannot be offered: the kind, the name and the reason of each."
+    )
 
     def __str__(self) -> str:
         return f"{self.upstream}: {self.problem or 'OK'}"

@@ -113,7 +113,16 @@ SOURCES: Final = Section(
             "url",
             str,
             "must be the URL of the document, or empty.",
-            ("base_url", "server_variables", "secrets", "cycle_depth", "output_schemas", "servers", "schemes"),
+            (
+                "base_url",
+                "server_variables",
+                "secrets",
+                "cycle_depth",
+                "output_schemas",
+                "selection",
+                "servers",
+                "schemes",
+            ),
         ),
     ),
 )

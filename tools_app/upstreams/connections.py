@@ -30,7 +30,7 @@ from tools_app.upstreams.client import Client, Message, ServerInfo
 from tools_app.upstreams.errors import ErrorResponse, Refused, TooLarge, UpstreamFailed
 from tools_app.upstreams.exchanges.pages import COMPLETED, OpenPages
 from tools_app.upstreams.http import UNAUTHORIZED
-from tools_app.upstreams.observation import MAX_NAME_LENGTH, Definitions, observe, observe_circuit
+from tools_app.upstreams.observation import Definitions, observe, observe_circuit
 from tools_app.upstreams.opening import open_client
 from tools_app.upstreams.parking import ParkedCalls
 from tools_app.upstreams.questions import ALL_CAPABILITIES, Profile
@@ -273,11 +273,8 @@ async def definitions(client: Client, kind: str) -> Definitions:
         if kind == ItemKind.TEMPLATE:
             return {}  # many servers declare resources and know no templates
         raise
-    return {
-        entry[name_key]: entry
-        for entry in entries
-        if isinstance(entry.get(name_key), str) and len(entry[name_key]) <= MAX_NAME_LENGTH
-    }
+    # One without a name is offered under none.
+    return {entry[name_key] if isinstance(entry.get(name_key), str) else "": entry for entry in entries}
 
 
 class Connections:

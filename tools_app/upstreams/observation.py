@@ -4,7 +4,7 @@ A changed definition is only proposed. Its calls are refused, in every process, 
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from itertools import chain
 from typing import Any, Final
@@ -18,7 +18,7 @@ from django.utils import timezone
 from tools_app.catalog.kinds.upstream import Endpoint, digest_of
 from tools_app.catalog.validation.sizes import MAX_JSON_BYTES, json_size_fault
 from tools_app.core.database import run_in_db_thread
-from tools_app.core.sanitize import sanitized
+from tools_app.core.sanitize import for_column, has_nul, sanitized
 from tools_app.models import ItemState, Upstream, UpstreamItem, UpstreamStatus, versioned
 from tools_app.telemetry.secret_names import Scrubber
 from tools_app.upstreams.client import ServerInfo
@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 MAX_NAME_LENGTH: Final = 500
 MAX_PROBLEM_LENGTH: Final = 1000
+# Of one kind.
+MAX_LEFT_OUT: Final = 50
+MAX_SHOWN_NAME: Final = 200
 
 Definitions = dict[str, dict[str, Any]]
 
@@ -62,7 +65,9 @@ def store_circuit(upstream_id: UUID, seconds: float, problem: str) -> None:
 
 def store_listing(upstream_id: UUID, kind: str, definitions: Definitions) -> list[UpstreamItem]:
     """Store what changed since the last listing; returns the changed items. Writes nothing if nothing did."""
-    listed = {name: definition for name, definition in definitions.items() if is_storable(name, definition)}
+    faults = {name: storing_fault(name, definition) for name, definition in definitions.items()}
+    _note_left_out(upstream_id, kind, {name: fault for name, fault in faults.items() if fault})
+    listed = {name: definition for name, definition in definitions.items() if not faults[name]}
     rows = UpstreamItem.objects.filter(upstream_id=upstream_id, kind=kind)
     differing = [*chain(*_differences(rows, kind, listed))]
     if not differing:
@@ -100,13 +105,37 @@ def store_status(upstream_id: UUID, server: ServerInfo | None, problem: str = ""
     UpstreamStatus.objects.update_or_create(upstream_id=upstream_id, defaults=values)
 
 
-def is_storable(name: str, definition: dict[str, Any]) -> bool:
-    """Whether a definition can be stored. Others are not offered, and logged."""
-    has_valid_size = 0 < len(name) <= MAX_NAME_LENGTH and not json_size_fault(definition, MAX_JSON_BYTES)
-    if has_valid_size and b"\\u0000" not in orjson.dumps(definition) and "\0" not in name:
-        return True
-    log.warning("A definition of an upstream is too large or cannot be stored: %s", name[:MAX_NAME_LENGTH])
-    return False
+def storing_fault(name: str, definition: dict[str, Any]) -> str:
+    """Return why a definition cannot be stored, so that it is not offered; "" if it can."""
+    if not name:
+        return "It has no name."
+    if len(name) > MAX_NAME_LENGTH:
+        return f"Its name is longer than {MAX_NAME_LENGTH} characters."
+    if fault := json_size_fault(definition, MAX_JSON_BYTES):
+        return fault
+    if "\0" in name or has_nul(definition, orjson.dumps(definition)):
+        return "It contains the character U+0000, which cannot be stored."
+    return ""
+
+
+def _note_left_out(upstream_id: UUID, kind: str, faults: Mapping[str, str]) -> None:
+    """Store which definitions of one kind are not offered, and why. Writes nothing if that is known."""
+    named = [
+        {"kind": kind, "name": for_column(sanitized(name), MAX_SHOWN_NAME), "reason": reason}
+        for name, reason in sorted(faults.items())[:MAX_LEFT_OUT]
+    ]
+    known = UpstreamStatus.objects.filter(pk=upstream_id).values_list("left_out", flat=True).first() or []
+    if [one for one in known if one["kind"] == kind] == named:
+        return
+    for one in named:
+        log.warning("A %s of an upstream is not offered: %s: %s", kind, one["name"], one["reason"])
+    with transaction.atomic():
+        # Locked: kinds are listed at the same time.
+        if not Upstream.objects.select_for_update().filter(pk=upstream_id).exists():
+            return
+        status, _ = UpstreamStatus.objects.get_or_create(upstream_id=upstream_id)
+        status.left_out = [one for one in status.left_out if one["kind"] != kind] + named
+        status.save(update_fields=["left_out"])
 
 
 def _differences(

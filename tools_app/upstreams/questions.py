@@ -7,6 +7,7 @@ upstream, and its call goes on.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tools_app.core.sanitize import has_nul
 from tools_app.protocol import exact_json
 from tools_app.protocol.content import valid_sampling
 from tools_app.protocol.forms import form_schema
@@ -62,7 +63,7 @@ def question_of(request: Mapping[str, Any]) -> Question:
     encoded = exact_json.dumps([method, params])
     if len(encoded) > MAX_QUESTION_BYTES:
         raise InvalidQuestion(f"The question is larger than {MAX_QUESTION_BYTES} bytes.")
-    if b"\\u0000" in encoded:
+    if has_nul([method, params], encoded):
         raise InvalidQuestion("The question contains a NUL character.")
     try:
         match method:

@@ -8,6 +8,7 @@ from jsonschema import Draft202012Validator
 
 from tests.catalog.openapi.documents import document, only, post
 from tools_app.catalog.openapi.operations import ParseOptions, parse
+from tools_app.catalog.openapi.reader import UnreadableDocument
 from tools_app.catalog.openapi.schemas import ANY_SCHEMA, MAX_DEFINITIONS_BYTES
 from tools_app.protocol import schema_bounds
 
@@ -169,3 +170,43 @@ def test_an_output_schema_costs_a_model_tokens() -> None:
         return only(parse(data, options)).tokens
 
     assert cost(ParseOptions(output_schemas=True)) > cost(ParseOptions())
+
+
+# --- Selected operations ---
+
+SHELVES = {
+    "/shelves": {"get": {"operationId": "shelves/list", "tags": ["shelf"]}, "post": {"operationId": "addShelf"}},
+    "/shelves/{id}": {"delete": {"tags": ["shelf", "admin"]}},
+    "/people": {"get": {"operationId": "people/list"}},
+}
+KEYS = ["GET /shelves", "POST /shelves", "DELETE /shelves/{id}", "GET /people"]
+
+
+@pytest.mark.parametrize(
+    ("selection", "keys"),
+    [
+        ([], KEYS),
+        (["/shelves*"], KEYS[:3]),
+        (["GET /*"], [KEYS[0], KEYS[3]]),
+        (["tag:shelf"], [KEYS[0], KEYS[2]]),
+        (["tag:adm*", "people/*"], KEYS[2:]),
+        (["shelves_list", "delete_shelves_id"], [KEYS[0], KEYS[2]]),
+        (["Shelves*"], []),
+    ],
+)
+def test_only_selected_operations_are_read(selection: list[str], keys: list[str]) -> None:
+    found = parse(orjson.dumps(document(SHELVES)), ParseOptions(selection=selection))
+
+    assert [one.key for one in found.operations] == keys
+    assert found.unselected == len(KEYS) - len(keys)
+
+
+def test_the_number_of_operations_is_bounded_for_those_that_are_selected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools_app.catalog.openapi.operations.MAX_OPERATIONS", 2)
+    broken = {"/broken": {"get": {"parameters": [{"$ref": "#/nowhere"}]}}}
+    data = orjson.dumps(document({**SHELVES, **broken}))
+
+    with pytest.raises(UnreadableDocument, match="has 5 operations, of which 5 are selected"):
+        parse(data)
+    found = parse(data, ParseOptions(selection=["/people"]), kept=["POST /shelves"])
+    assert ([one.key for one in found.operations], found.skipped) == (["POST /shelves", "GET /people"], [])

@@ -156,14 +156,14 @@ def test_bodies(media_type: str) -> None:
     assert read == body
 
 
-def test_a_deep_object_in_a_form_is_written_with_brackets() -> None:
+def test_a_deep_object_in_a_form_is_written_with_encoded_brackets() -> None:
     schema = {"type": "object", "properties": {"card": {"type": "object"}, "items": {"type": "array"}}}
     encoding = {"card": {"style": "deepObject", "explode": True}, "items": {"style": "deepObject", "explode": True}}
     operation = only(parsed({"/a": post(schema, "application/x-www-form-urlencoded", encoding=encoding)}))
 
     outbound = request(operation, {"card": {"no": "4242", "exp": {"year": 30}}, "items": [{"price": "p&1"}]})
 
-    assert outbound.body == b"card[no]=4242&card[exp][year]=30&items[0][price]=p%261"
+    assert outbound.body == b"card%5Bno%5D=4242&card%5Bexp%5D%5Byear%5D=30&items%5B0%5D%5Bprice%5D=p%261"
 
 
 def parts_of(outbound: Outbound) -> list[tuple[dict[str, Any], bytes]]:
@@ -270,10 +270,63 @@ def test_an_argument_cannot_replace_a_credential() -> None:
     assert [value for name, value in headers if name == "X-Key"] == ["s"]
 
 
-def test_reserved_characters_stay_where_the_document_allows_them() -> None:
-    operation = only(parsed({"/a": get(of("query", {"type": "string"}, allowReserved=True))}))
+@pytest.mark.parametrize(
+    ("place", "value", "sent"),
+    [
+        ("query", "a/b?c&d#e[f]+", "?x=a/b?c%26d%23e%5Bf%5D%2B"),
+        ("path", "a/b;c=d?e#f[g]", "/a/b;c=d%3Fe%23f%5Bg%5D"),
+    ],
+)
+def test_reserved_characters_stay_where_the_document_and_the_url_allow_them(place: str, value: str, sent: str) -> None:
+    path = "/{x}" if place == "path" else ""
+    operation = only(parsed({path or "/": get(of(place, {"type": "string"}, allowReserved=True))}, "3.2.0"))
 
-    assert request(operation, {"x": "a/b?c&d#e"}).url.query == "x=a/b?c%26d%23e"
+    assert str(request(operation, {"x": value}).url).removeprefix(BASE).replace("/?", "?") == sent
+
+
+def test_brackets_are_percent_encoded_in_every_part_of_a_url() -> None:
+    parameters = [of(place, {}, name=name) for place, name in (("query", "q[]"), ("query", "p"), ("path", "id"))]
+    deep = of("query", {"type": "object"}, name="f", style="deepObject", explode=True)
+    operation = only(parsed({"/a[0]/{id}": get(*parameters, deep)}))
+    arguments = {"q": "[1]", "p": ["[", "]"], "id": "[a]", "f": {"x[y]": 1, "z": [{"w": 2}]}}
+
+    url = str(request(operation, arguments).url)
+
+    assert "[" not in url
+    assert "]" not in url
+    assert "&f%5Bx%5By%5D%5D=1&f%5Bz%5D%5B0%5D%5Bw%5D=2" in url
+
+
+@pytest.mark.parametrize(
+    ("value", "sent"),
+    [
+        (5.0, "5"),
+        (-0.0, "0"),
+        (0.5, "0.5"),
+        (1e-7, "0.0000001"),
+        (1e16, "10000000000000000"),
+        (123456789012345678901234567890, "123456789012345678901234567890"),
+        (True, "true"),
+    ],
+)
+def test_a_number_is_written_in_decimal_digits_in_urls_headers_and_forms(value: float, sent: str) -> None:
+    names = {"path": "p", "query": "q", "header": "h", "cookie": "c"}
+    item = {
+        **post({"properties": {"f": {"type": "number"}}}, "application/x-www-form-urlencoded"),
+        "parameters": [of(place, {"type": "number"}, name=name) for place, name in names.items()],
+    }
+
+    outbound = request(only(parsed({"/a/{p}": item})), dict.fromkeys([*names.values(), "f"], value))
+
+    headers = dict(outbound.headers)
+    assert (outbound.url.path, outbound.url.query) == (f"/v1/a/{sent}", f"q={sent}")
+    assert (headers["h"], headers["Cookie"], outbound.body) == (sent, f"c={sent}", f"f={sent}".encode())
+
+
+def test_a_large_integer_is_the_same_in_a_json_body() -> None:
+    number = 123456789012345678901234567890
+
+    assert request(only(parsed({"/a": post({"properties": {"n": {}}})})), {"n": number}).body == b'{"n":%d}' % number
 
 
 def test_the_whole_query_can_be_one_argument() -> None:

@@ -23,6 +23,7 @@ from tools_app.catalog.sources.plan import (
     OperationFilter,
     Plan,
     apply,
+    not_offered,
     plan,
 )
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState
@@ -70,6 +71,7 @@ class OperationsPage(ScopedAdmin):
         if revision is None or page["state"] != RevisionState.READY:
             return self._render(request, source, page)
         planned = plan(source, revision)
+        page["not_offered"] = not_offered(source)
         if request.method == "POST" and self._applied(request, planned):
             return HttpResponseRedirect(request.get_full_path())
         return self._render(request, source, {**page, **_shown(planned, _filter(request))})
@@ -130,6 +132,7 @@ def _shown(planned: Plan, chosen: OperationFilter) -> dict[str, Any]:
     found = [entry for entry in new if chosen.finds(entry)]
     changed = planned.of(OperationChange.CHANGED)
     redirected = planned.redirected
+    repaired = [entry for entry in planned.entries if entry.operation and entry.operation.notes]
     is_moved = planned.changes_servers and planned.servers != planned.source.servers
     return {
         "plan": planned,
@@ -147,6 +150,10 @@ def _shown(planned: Plan, chosen: OperationFilter) -> dict[str, Any]:
         "removed": planned.of(OperationChange.REMOVED),
         "skipped": planned.skipped[:MAX_SKIPPED],
         "skipped_count": len(planned.skipped),
+        "more_skipped": max(0, len(planned.skipped) - MAX_SKIPPED),
+        "repaired": repaired[:MAX_DIFFERENCES],
+        "repaired_count": len(repaired),
+        "more_repaired": max(0, len(repaired) - MAX_DIFFERENCES),
         "overridden": [entry for entry in planned.entries if entry.overridden],
         "servers_diff": diff.lines(planned.source.servers, planned.servers) if is_moved else [],
         "redirected": redirected[:MAX_DIFFERENCES],

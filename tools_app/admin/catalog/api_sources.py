@@ -16,7 +16,7 @@ from unfold.widgets import UnfoldAdminFileFieldWidget
 
 from tools_app.admin.base.columns import cut_column, moment_column
 from tools_app.admin.base.decorators import button, column
-from tools_app.admin.base.fields import JsonTextField, add_faults
+from tools_app.admin.base.fields import JsonTextField, LinesField, add_faults
 from tools_app.admin.base.scoping import TenantFilter, json_block, writer
 from tools_app.admin.base.site import site
 from tools_app.admin.catalog.api_operations import OperationsPage, operations_url
@@ -31,8 +31,12 @@ SAMPLE_ADDED: Final = (
     "The source was added. To call its tools, add a personal token as a secret and name it under the security schemes "
     "of the source. The tenant must be allowed to call the address of the hub, if that is private."
 )
+SELECTION: Final = (
+    "Patterns of the operations that are read, one a line: paths (/users/*), methods with paths (GET /teams*), tags "
+    "(tag:mail), names or operationIds (list_*). Empty: all, at most 5000."
+)
 SETTINGS = ("base_url", "server_variables", "secrets")
-OPTIONS = ("cycle_depth", "output_schemas")
+OPTIONS = ("selection", "cycle_depth", "output_schemas")
 
 
 class ApiSourceForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -50,6 +54,8 @@ class ApiSourceForm(forms.ModelForm):  # type: ignore[type-arg]
     secrets = JsonTextField(
         empty=dict, required=False, rows=3, help_text=ApiSource._meta.get_field("secrets").help_text
     )
+
+    selection = LinesField(required=False, label="Selected operations", help_text=SELECTION)
 
     class Meta:
         model = ApiSource
@@ -124,7 +130,7 @@ class ApiSourceAdmin(OperationsPage, SampleAdmin):
         shown: list[Any] = [
             (None, {"fields": ("tenant", "name", *document)}),
             ("Requests", {"fields": SETTINGS}),
-            ("Schemas", {"fields": OPTIONS}),
+            ("Reading of the document", {"fields": OPTIONS}),
         ]
         if obj is not None:
             fieldset = {"fields": ("servers_json", "schemes_json", "revision", "tool_count")}

@@ -20,7 +20,7 @@ from django.utils.safestring import SafeString
 from tools_app.access import permissions
 from tools_app.admin.base.decorators import column
 from tools_app.admin.base.scoping import ScopedAdmin, badge, json_block, only
-from tools_app.catalog import authoring
+from tools_app.catalog import authoring, compiled
 from tools_app.models import Tenant, ToolKind
 
 
@@ -82,6 +82,15 @@ class OfferAdmin(ScopedAdmin):
     @admin.action(description="Disable selected %(verbose_name_plural)s", permissions=["change"])
     def disable_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         self._switch(request, queryset, enabled=False)
+
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **options: Any) -> Any:
+        """Show the form, and why clients are not offered a row that is enabled."""
+        row = options.get("obj")
+        if row is not None and row.enabled and (reason := compiled.of_tenant(row.tenant).not_offered.get(row.pk)):
+            self.message_user(
+                request, f"Clients are not offered this {self.opts.verbose_name}: {reason}", messages.WARNING
+            )
+        return super().render_change_form(request, context, *args, **options)
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         authoring.delete(obj)

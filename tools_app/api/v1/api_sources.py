@@ -28,7 +28,16 @@ from tools_app.api.v1.base.viewsets import (
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.catalog.openapi.reader import MAX_BYTES, UnreadableDocument
 from tools_app.catalog.sources import documents
-from tools_app.catalog.sources.plan import ApplyError, Entry, OperationChange, OperationFilter, Plan, apply, plan
+from tools_app.catalog.sources.plan import (
+    ApplyError,
+    Entry,
+    OperationChange,
+    OperationFilter,
+    Plan,
+    apply,
+    not_offered,
+    plan,
+)
 from tools_app.catalog.sources.settings import save_source, source_faults
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState
 from tools_app.runtime import api_sources
@@ -41,6 +50,7 @@ class ApiSourceRow(Row):
     """The settings of a source, and what its applied document says of servers and security schemes."""
 
     tenant = TenantField()
+    selection = Texts(required=False, help_text=ApiSource._meta.get_field("selection").help_text)
     servers = JsonObjects(read_only=True, help_text="Of the applied document, with their variables.")
     document = Text(write_only=True, required=False, max_length=MAX_BYTES, help_text=DOCUMENT)
 
@@ -57,6 +67,7 @@ class ApiSourceRow(Row):
             "secrets",
             "cycle_depth",
             "output_schemas",
+            "selection",
             "servers",
             "schemes",
             "revision",
@@ -115,6 +126,9 @@ class OperationRow(serializers.Serializer):
     tokens = serializers.IntegerField(help_text="About what it costs a model in a list of tools.")
     changes = FieldRow(many=True)
     overridden = serializers.ListField(child=serializers.CharField(), help_text="Fields that somebody changed.")
+    notes = serializers.ListField(
+        child=serializers.CharField(), help_text="What was repaired in the document, with the place."
+    )
 
 
 class SkippedRow(serializers.Serializer):
@@ -122,6 +136,13 @@ class SkippedRow(serializers.Serializer):
 
     key = serializers.CharField()
     pointer = serializers.CharField(help_text="JSON pointer of the problem.")
+    reason = serializers.CharField()
+
+
+class NotOfferedRow(serializers.Serializer):
+    """A tool that is enabled and that clients do not see."""
+
+    name = serializers.CharField()
     reason = serializers.CharField()
 
 
@@ -138,6 +159,9 @@ class OperationsRow(serializers.Serializer):
     tokens = serializers.IntegerField(help_text="Of all that match.")
     results = OperationRow(many=True)
     skipped = SkippedRow(many=True)
+    skipped_count = serializers.IntegerField(help_text=f"Of all that cannot be tools; `skipped` has up to {MOST}.")
+    unselected = serializers.IntegerField(help_text="Operations of the document that the source does not select.")
+    not_offered = NotOfferedRow(many=True)
 
 
 class Refreshing(Strict):
@@ -285,6 +309,7 @@ class ApiSources(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
 
 def _unread(revision: ApiSourceRevision, state: str, problem: str) -> Mapping[str, Any]:
     nothing = {"fingerprint": "", "changes_servers": False, "changes_schemes": False, "count": 0, "tokens": 0}
+    nothing |= {"skipped_count": 0, "unselected": 0, "not_offered": []}
     return {"state": state, "problem": problem, "revision": revision.number, **nothing, "results": [], "skipped": []}
 
 
@@ -305,6 +330,9 @@ def _operations_page(planned: Plan, query: Mapping[str, Any]) -> Mapping[str, An
         "tokens": sum(entry.operation.tokens for entry in found if entry.operation),
         "results": within_page_bytes(map(_row, page)),
         "skipped": [{"key": one.key, "pointer": one.pointer, "reason": one.reason} for one in planned.skipped[:MOST]],
+        "skipped_count": len(planned.skipped),
+        "unselected": planned.unselected,
+        "not_offered": [{"name": name, "reason": reason} for name, reason in not_offered(planned.source)[:MOST]],
     }
 
 
@@ -319,4 +347,5 @@ def _row(entry: Entry) -> Mapping[str, Any]:
         "tokens": operation.tokens if operation else 0,
         "changes": [{"field": change.name, "overridden": change.is_kept} for change in entry.changes],
         "overridden": list(entry.overridden),
+        "notes": operation.notes if operation else [],
     }

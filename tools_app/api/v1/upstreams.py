@@ -12,7 +12,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools_app.api.v1.base.fields import Choice, Id, JsonObject, Text, Texts
+from tools_app.api.v1.base.fields import Choice, Id, JsonObject, JsonObjects, Text, Texts
 from tools_app.api.v1.base.problems import Conflict
 from tools_app.api.v1.base.serializers import Row, Strict, TenantField, TenantOfRecord
 from tools_app.api.v1.base.views import HasMembership
@@ -41,6 +41,10 @@ DIGEST_LENGTH = 64
 class UpstreamStatusRow(Row):
     """How the last connection to an upstream went. `problem` is empty if it succeeded."""
 
+    left_out = JsonObjects(
+        read_only=True, help_text="What it lists that cannot be offered: the kind, the name and the reason of each."
+    )
+
     class Meta:
         model = UpstreamStatus
         fields = (
@@ -52,6 +56,7 @@ class UpstreamStatusRow(Row):
             "version",
             "server_name",
             "server_version",
+            "left_out",
         )
         read_only_fields = fields
 

@@ -24,7 +24,7 @@ Place = Literal["path", "query", "querystring", "header", "cookie"]
 Style = Literal[
     "simple", "label", "matrix", "form", "spaceDelimited", "pipeDelimited", "tabDelimited", "deepObject", "cookie"
 ]
-Mode = Literal["json", "form", "multipart", "raw", "base64"]
+Mode = Literal["json", "lines", "form", "multipart", "raw", "base64"]
 
 _METHOD: Final = re.compile(r"[A-Za-z]{1,20}")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

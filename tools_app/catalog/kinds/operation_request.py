@@ -16,6 +16,7 @@ from tools_app.catalog.kinds import operation_styles as styles
 from tools_app.catalog.kinds.http_request import DEFAULT_HEADERS
 from tools_app.catalog.kinds.operation_config import Body, BodyField, OperationConfig, Parameter
 from tools_app.catalog.kinds.operation_styles import encoded, pairs, query_text, scalar
+from tools_app.catalog.kinds.templates import AS_JSON
 from tools_app.tool_api.results import ToolError
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -23,6 +24,7 @@ _HEADER_VALUE: Final = re.compile(r"[\t -~\xa0-\xff]*")
 _COOKIE_SAFE: Final = "!#$&'()*+-./:<=>?@[]^_`{|}~"
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+(?:; ?[ -~]+)?")
 JSON: Final = "application/json"
+FILE_KEYS: Final = frozenset({"data", "filename", "media_type"})
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,8 @@ def _path_value(parameter: Parameter, arguments: Mapping[str, Any]) -> str:
                 f"The argument '{parameter.argument}' is a part of an address: it cannot hold control characters,"
                 " or be or contain a '.' or '..' segment."
             )
-    return styles.in_path(value, parameter.name, parameter.style, parameter.explode)
+    encode = styles.reserved_allowed_in_path if parameter.allow_reserved else encoded
+    return styles.in_path(value, parameter.name, parameter.style, parameter.explode, encode)
 
 
 def _texts(value: Any, name: str) -> Iterator[str]:
@@ -201,14 +204,32 @@ def _body(body: Body | None, arguments: Mapping[str, Any]) -> tuple[str, bytes |
     fields = [(one, arguments[one.argument]) for one in body.fields if one.argument in arguments]
     whole = arguments[body.argument] if body.argument else {one.name: item for one, item in fields}
     if body.argument and body.mode in {"form", "multipart"}:
-        fields = list(_dynamic_fields(whole, body.argument))
-    if body.mode == "multipart":
-        return _multipart(fields)
-    if body.mode == "form":
-        return body.media_type, query_text(_form(fields)).encode()
-    if body.mode == "base64":
-        return body.media_type, _from_base64(whole, body.argument)
-    return body.media_type, (_as_json(whole) if body.mode == "json" else scalar(whole, body.argument)).encode()
+        fields = list(_dynamic_fields(whole, body))
+    match body.mode:
+        case "multipart":
+            return _multipart(body.media_type, fields)
+        case "form":
+            content = query_text(_form(fields))
+        case "lines":
+            content = _lines(whole, body)
+        case "base64" if not isinstance(whole, dict | list):
+            return body.media_type, _from_base64(whole, body.argument)
+        case "json" | "base64":
+            content = _as_json(whole)
+        case _:
+            content = whole if isinstance(whole, str) else _as_json(whole)
+    try:
+        return body.media_type, content.encode()
+    except UnicodeEncodeError as problem:
+        raise ToolError("The arguments are not valid Unicode text.") from problem
+
+
+def _lines(whole: Any, body: Body) -> str:
+    """Return JSON values one after another, each on a line; in a sequence (RFC 7464) each after a separator."""
+    if isinstance(whole, str):
+        return whole if whole.endswith("\n") or not whole else f"{whole}\n"
+    separator = "\x1e" if "json-seq" in body.media_type else ""
+    return "".join(f"{separator}{_as_json(one)}\n" for one in (whole if isinstance(whole, list) else [whole]))
 
 
 def _is_given(body: Body, arguments: Mapping[str, Any]) -> bool:
@@ -217,11 +238,13 @@ def _is_given(body: Body, arguments: Mapping[str, Any]) -> bool:
     return body.required or any(one.argument in arguments for one in body.fields)
 
 
-def _dynamic_fields(whole: Any, argument: str) -> Iterator[tuple[BodyField, Any]]:
+def _dynamic_fields(whole: Any, body: Body) -> Iterator[tuple[BodyField, Any]]:
+    """Yield the fields of a body whose document names none; in multipart, an object with `data` is a file."""
     if not isinstance(whole, dict):
-        raise ToolError(f"The argument '{argument}' must be an object.")
+        raise ToolError(f"The argument '{body.argument}' must be an object.")
     for name, value in whole.items():
-        yield BodyField(argument, name), value
+        is_file = body.mode == "multipart" and isinstance(value, dict) and "data" in value and value.keys() <= FILE_KEYS
+        yield BodyField(body.argument, name, is_file=is_file), value
 
 
 def _form(fields: list[tuple[BodyField, Any]]) -> Iterator[styles.Pair]:
@@ -242,11 +265,12 @@ def _field_text(value: Any, one: BodyField) -> str:
     return _as_json(value) if is_json else scalar(value, one.name)
 
 
-def _multipart(fields: list[tuple[BodyField, Any]]) -> tuple[str, bytes]:
+def _multipart(media_type: str, fields: list[tuple[BodyField, Any]]) -> tuple[str, bytes]:
     parts = [part for one, value in fields if value is not None for part in _parts(one, value)]
     boundary = token_hex(16)
     content = b"".join(b"--%b\r\n%b\r\n" % (boundary.encode(), part) for part in parts)
-    return f"multipart/form-data; boundary={boundary}", content + b"--%b--\r\n" % boundary.encode()
+    essence = media_type.partition(";")[0].strip()
+    return f"{essence}; boundary={boundary}", content + b"--%b--\r\n" % boundary.encode()
 
 
 def _parts(one: BodyField, value: Any) -> Iterator[bytes]:
@@ -287,6 +311,6 @@ def _from_base64(value: Any, argument: str) -> bytes:
 
 def _as_json(value: Any) -> str:
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except (ValueError, RecursionError) as problem:
+        return json.dumps(value, **AS_JSON)
+    except (TypeError, ValueError, RecursionError) as problem:
         raise ToolError("The arguments cannot be serialized as JSON.") from problem

@@ -15,8 +15,10 @@ Pair = tuple[str, str]
 Encode = Callable[[str], str]
 
 DELIMITERS: Final = {"form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C", "tabDelimited": "%09"}
-# RFC 3986, reserved characters without those that would end the query or split it.
-RESERVED: Final = ":/?@!$'()*,;[]"
+# RFC 3986: the reserved characters that a query, or a path, may contain and that do not split or end it. Servers refuse
+# brackets outside of the host.
+RESERVED: Final = ":/?@!$'()*,;"
+RESERVED_IN_PATH: Final = ":/@!$&'()*+,;="
 MAX_PAIRS: Final = 10_000
 MAX_CHARACTERS: Final = 16 * 1024 * 1024
 MAX_DEPTH: Final = 16
@@ -32,28 +34,33 @@ def reserved_allowed(text: str) -> str:
     return quote(text, safe=RESERVED)
 
 
+def reserved_allowed_in_path(text: str) -> str:
+    """Return a text with the reserved characters that a path may contain as they are."""
+    return quote(text, safe=RESERVED_IN_PATH)
+
+
 def scalar(value: Any, name: str) -> str:
     """Return a value as text: strings as they are, null as an empty text, anything else as JSON. Raises ToolError."""
     return "" if value is None else as_text(value, name)
 
 
-def in_path(value: Any, name: str, style: str, explode: bool) -> str:
+def in_path(value: Any, name: str, style: str, explode: bool, encode: Encode = encoded) -> str:
     """Return a path parameter in the style simple, label or matrix."""
     key = encoded(name)
     prefix, separator = {"label": (".", "."), "matrix": (";", ";")}.get(style, ("", ","))
     match value:
         case dict():
             if explode:
-                pairs = [f"{encoded(one)}={encoded(scalar(item, name))}" for one, item in value.items()]
+                pairs = [f"{encode(one)}={encode(scalar(item, name))}" for one, item in value.items()]
                 return prefix + separator.join(pairs)
-            flat = ",".join(part for one, item in value.items() for part in (encoded(one), encoded(scalar(item, name))))
+            flat = ",".join(part for one, item in value.items() for part in (encode(one), encode(scalar(item, name))))
             return f";{key}={flat}" if style == "matrix" else prefix + flat
         case list():
-            items = [encoded(scalar(item, name)) for item in value]
+            items = [encode(scalar(item, name)) for item in value]
             if style == "matrix":
                 return "".join(f";{key}={item}" for item in items) if explode else f";{key}={','.join(items)}"
             return prefix + (separator if explode else ",").join(items)
-    text = encoded(scalar(value, name))
+    text = encode(scalar(value, name))
     return f";{key}={text}" if style == "matrix" else prefix + text
 
 
@@ -91,16 +98,16 @@ def pairs(value: Any, name: str, style: str, explode: bool, encode: Encode = enc
 
 
 def _deep(value: Any, key: str, encode: Encode, depth: int) -> Iterator[Pair]:
-    """Yield `key[name]=value` for each property; what nests deeper, and lists, get brackets of their own."""
+    """Yield `key[name]=value` for each property, with encoded brackets; deeper ones and lists get their own."""
     if depth > MAX_DEPTH:
         raise ToolError(f"The arguments are nested deeper than {MAX_DEPTH} levels.")
     match value:
         case dict():
             for name, item in value.items():
-                yield from _deep(item, f"{key}[{encoded(name)}]", encode, depth + 1)
+                yield from _deep(item, f"{key}%5B{encoded(name)}%5D", encode, depth + 1)
         case list():
             for at, item in enumerate(value):
-                yield from _deep(item, f"{key}[{at}]", encode, depth + 1)
+                yield from _deep(item, f"{key}%5B{at}%5D", encode, depth + 1)
         case _:
             yield key, encode(scalar(value, key))
 

@@ -8,12 +8,17 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from decimal import Decimal
+from math import isfinite
+from typing import Any, Final
 
 from tools_app.core.bounded_cache import cached_for_short_names
 from tools_app.tool_api.results import ToolError
 
 _TOKEN = re.compile(r"(?P<brace>\{\{|\}\})|\{(?P<secret>secret:)?(?P<name>[A-Za-z0-9_$.-]+)\}|(?P<literal>[^{}]+)")
+
+
+AS_JSON: Final[dict[str, Any]] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
 
 
 class BadTemplate(ValueError):
@@ -121,8 +126,17 @@ def _filled(part: Argument | SecretValue, values: Values) -> str:
 
 
 def as_text(value: Any, name: str) -> str:
-    """Return an argument as text: a string as it is, anything else as JSON. Raises ToolError for invalid Unicode."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """Return an argument as text: a string as it is, a number in decimal digits, anything else as JSON.
+
+    Raises ToolError for invalid Unicode, and for what is no JSON.
+    """
+    if isinstance(value, float) and isfinite(value):
+        # A whole number may be an integer to its service, which reads neither 5.0 nor 1e+16.
+        return str(int(value)) if value.is_integer() else format(Decimal(repr(value)), "f")
+    try:
+        text = value if isinstance(value, str) else json.dumps(value, **AS_JSON)
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise ToolError(f"The argument '{name}' cannot be written as text.") from problem
     try:
         text.encode()
     except UnicodeEncodeError as problem:

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tools_app.catalog.kinds.http_config import RESERVED_HEADERS
-from tools_app.catalog.openapi import lowering, naming
+from tools_app.catalog.openapi import lowering, media_types, naming
 from tools_app.catalog.openapi.document import Document, InvalidDocument, joined, listing, mapping, text_of
-from tools_app.catalog.openapi.schemas import Schemas, shortened
+from tools_app.catalog.openapi.media_types import JSON, mode_of
+from tools_app.catalog.openapi.schemas import Schemas, required_names, shortened
+from tools_app.catalog.openapi.xml_examples import XmlExample
 
 PLACES: Final = ("path", "query", "querystring", "header", "cookie")
 # The specification: parameters with these names are ignored.
@@ -25,9 +27,6 @@ STYLES: Final = {
     "cookie": {"form", "cookie"},
     "querystring": {"form"},
 }
-JSON: Final = "application/json"
-FORM: Final = lowering.FORM
-MULTIPART: Final = lowering.MULTIPART
 MAX_PARTS: Final = 500
 MAX_MERGED: Final = 16
 # Parts of one body, with each reference counted as what it stands for.
@@ -65,6 +64,7 @@ class Arguments:
     properties: dict[str, Any] = field(default_factory=dict)
     required: list[str] = field(default_factory=list)
     uses: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
     parameters: list[dict[str, Any]] = field(default_factory=list)
     body: dict[str, Any] | None = None
 
@@ -86,6 +86,7 @@ class Arguments:
         input_schema["additionalProperties"] = False
         if self.uses:
             input_schema["$defs"] = schemas.definitions(sorted(self.uses))
+            self.notes += schemas.notes(input_schema["$defs"])
         return input_schema
 
 
@@ -156,6 +157,7 @@ class ArgumentReader:
     def _described(self, found: Arguments, schema: Any, pointer: str, about: dict[str, Any]) -> Any:
         converted = self._schemas.convert(schema, pointer)
         found.uses |= converted.uses
+        found.notes += converted.notes
         argument_schema = converted.schema if isinstance(converted.schema, dict) else {}
         if text := shortened(text_of(about.get("description"))):
             argument_schema = {**argument_schema, "description": text}
@@ -190,7 +192,7 @@ class ArgumentReader:
         if body is None:
             return
         body, place = self._document.object_at(body, place)
-        chosen = _chosen(mapping(body.get("content")))
+        chosen = media_types.chosen(mapping(body.get("content")))
         if chosen is None:
             return
         media_type, media = chosen
@@ -200,36 +202,95 @@ class ArgumentReader:
     def _add_content(
         self, found: Arguments, body: dict[str, Any], media_type: str, content: dict[str, Any], pointer: str
     ) -> None:
-        mode = mode_of(media_type)
         schema, place = content.get("schema", {}), joined(pointer, "schema")
-        required = body.get("required") is True
-        found.body = {"media_type": _sent_as(media_type, mode), "mode": mode}
+        whole, at = self._schemas.resolved(schema, place)
+        mode, required, is_file = mode_of(media_type), body.get("required") is True, _is_binary(whole)
+        has_no_text = media_types.is_bytes(media_type) or not (whole or media_types.is_text(media_type))
+        if (mode == "raw" and (is_file or has_no_text)) or ("*" in media_type and is_file):
+            mode = "base64"
+        elif mode == "form" and whole.get("type") == "string":
+            mode = "raw"
+        found.body = {"media_type": media_types.sent_as(media_type, mode), "mode": mode}
         if required:
             found.body["required"] = True
         if mode in {"json", "form", "multipart"}:
-            plain = self._plain_object(schema, place, 0, itertools.count())
+            plain = self._plain_object(schema, place, mode == "multipart")
             if plain is not None and plain.properties and (required or not plain.required):
                 self._add_fields(found, plain, mapping(content.get("encoding")), mode)
                 return
-        if mode == "raw" and self._is_binary(schema, place):
-            found.body["mode"], shape = "base64", dict(BINARY)
-            found.body["argument"] = found.add("body", "body", shape, required=required)
-            return
-        shape = self._described(found, schema, place, body)
-        if mode == "raw" and not shape.get("type"):
-            shape = {**shape, "type": "string"}
+        if mode == "multipart" and whole.get("type") in ("string", "file", "array"):
+            file = self._file({"format": "binary", **whole}, at, {})
+            if file is not None:
+                # The document names no field.
+                about = f"{shortened(text_of(body.get('description')))} Sent as the field 'file'.".strip()
+                argument = found.add("file", "body", {**file, "description": about}, required=required)
+                found.body["fields"] = [{"argument": argument, "name": "file", "is_file": True}]
+                return
+        shape = self._shape(found, mode, content, media_type, place)
+        texts = [shortened(text_of(body.get("description"))), shape.get("description", "")]
+        if text := "\n".join(dict.fromkeys(filter(None, texts))):
+            shape["description"] = text
         found.body["argument"] = found.add("body", "body", shape, required=required)
-        if mode not in {"json", "raw"} and not isinstance(shape.get("type"), str) and "$ref" not in shape:
-            found.properties[found.body["argument"]] = {**shape, "type": "object"}
+
+    def _shape(self, found: Arguments, mode: str, content: dict[str, Any], media_type: str, pointer: str) -> Any:
+        """Return the schema of a body that is one argument, which says how the body is given if that is not JSON."""
+        schema = content.get("schema", {})
+        whole, _ = self._schemas.resolved(schema, pointer)
+        if mode == "lines":
+            return self._lines(found, content, pointer)
+        if mode in {"raw", "base64"}:
+            return self._text_or_bytes(found, mode, schema, media_type, pointer)
+        shape = dict(self._described(found, schema, pointer, {}))
+        if mode == "json":
+            return shape
+        if whole.get("type", "object") not in ("object", ["object"]):
+            shape = {}
+        if not isinstance(shape.get("type"), str) and "$ref" not in shape:
+            shape["type"] = "object"
+        if mode == "multipart":
+            shape["description"] = "The fields. A file is an object with data (base64), filename and media_type."
+        return shape
+
+    def _text_or_bytes(self, found: Arguments, mode: str, schema: Any, media_type: str, pointer: str) -> Any:
+        """Return the schema of a body that is a text or bytes; formats such as YAML also contain JSON."""
+        whole, place = self._schemas.resolved(schema, pointer)
+        has_parts = bool({"properties", "items", "additionalProperties"} & whole.keys() or _combines(whole))
+        if mode == "raw" and media_types.is_xml(media_type):
+            example = XmlExample(self._schemas).of(schema, pointer)
+            return {"type": "string", "description": f"XML, such as {example}" if example else "XML."}
+        if not has_parts or _is_binary(whole):
+            text = self._described(found, whole, place, {}) if mode == "raw" else {}
+            return dict(BINARY) if mode == "base64" else {**text, "type": "string"}
+        if media_type.startswith("message/"):
+            return {"type": "string"}
+        values = BINARY["anyOf"] if mode == "base64" else [{"type": "string"}]
+        about = "Bytes" if mode == "base64" else "A text"
+        shapes = [*values, self._described(found, schema, pointer, {})]
+        return {"anyOf": shapes, "description": f"{about}, or a value that is sent as JSON."}
+
+    def _lines(self, found: Arguments, content: dict[str, Any], pointer: str) -> Any:
+        """Return the schema of a body of JSON values one after another."""
+        whole, place = self._schemas.resolved(content.get("schema", {}), pointer)
+        if "itemSchema" in content:
+            items, at = content["itemSchema"], joined(pointer.rpartition("/")[0], "itemSchema")
+        elif whole.get("type") == "array":
+            items, at = whole.get("items", {}), joined(place, "items")
+        else:
+            items, at = ({} if whole.get("type") == "string" else whole), place
+        values = {"type": "array", "items": self._described(found, items, at, {})}
+        return {
+            "anyOf": [values, {"type": "string"}],
+            "description": "A list of values, of which each becomes a line of JSON, or the lines as a text.",
+        }
 
     def _add_fields(self, found: Arguments, plain: "PlainObject", encoding: dict[str, Any], mode: str) -> None:
         if len(plain.properties) > MAX_PARTS:
             raise InvalidDocument(plain.pointer, f"The body has more than {MAX_PARTS} properties.")
         fields = []
         for name, (schema, pointer) in plain.properties.items():
-            whole, _ = self._schemas.resolved(schema, pointer)
-            if whole.get("readOnly") is True:
+            if self._schemas.is_hidden(schema, pointer):
                 continue
+            whole, _ = self._schemas.resolved(schema, pointer)
             coded = mapping(encoding.get(name))
             sent: dict[str, Any] = {"name": name}
             if mode == "multipart" and (shape := self._file(whole, pointer, coded)):
@@ -245,10 +306,6 @@ class ArgumentReader:
         assert found.body is not None
         found.body["fields"] = fields
 
-    def _is_binary(self, schema: Any, pointer: str) -> bool:
-        whole, _ = self._schemas.resolved(schema, pointer)
-        return not whole or whole.get("format") == "binary" or "contentMediaType" in whole
-
     def _file(self, schema: dict[str, Any], pointer: str, coded: dict[str, Any]) -> dict[str, Any] | None:
         """Return the shape of the argument for a file, or for a list of files; None for other fields."""
         self._document.spend()
@@ -256,37 +313,56 @@ class ArgumentReader:
             item, place = self._schemas.resolved(schema.get("items", {}), joined(pointer, "items"))
             one = self._file(item, place, coded) if item.get("type") != "array" else None
             return {"type": "array", "items": one} if one else None
-        is_plain = schema.get("type") in {None, "string"} and "contentEncoding" not in schema
+        is_plain = schema.get("type") in (None, "string") and "contentEncoding" not in schema
         named = text_of(coded.get("contentType")) or text_of(schema.get("contentMediaType"))
         is_other = bool(named) and not named.startswith(("text/plain", JSON))
-        is_file = schema.get("format") == "binary" or schema.get("type") == "file" or (is_plain and is_other)
+        is_file = _is_binary(schema) or (is_plain and is_other)
         return dict(FILE) if is_file and not _combines(schema) else None
 
-    def _plain_object(self, schema: Any, pointer: str, depth: int, parts: Iterator[int]) -> "PlainObject | None":
-        """Return the properties of a body that is an object and nothing else; None for any other body."""
+    def _plain_object(self, schema: Any, pointer: str, is_multipart: bool) -> "PlainObject | None":
+        """Return the properties of a body that is an object and nothing else; None for any other body.
+
+        In multipart bodies only a field can be a file, so there the properties of alternatives are fields too.
+        """
+        plain = self._merged(schema, pointer, 0, itertools.count(), is_multipart, is_alone=True)
+        if plain is not None:
+            plain.required &= plain.properties.keys()
+            plain.required -= {name for name, one in plain.properties.items() if self._schemas.is_hidden(*one)}
+        return plain
+
+    def _merged(
+        self, schema: Any, pointer: str, depth: int, parts: Iterator[int], is_multipart: bool, *, is_alone: bool
+    ) -> "PlainObject | None":
         if next(parts) >= MAX_MERGED_PARTS:
             return None
         self._document.spend()
         whole, place = self._schemas.resolved(schema, pointer)
         extra = whole.get("additionalProperties")
         is_open = extra is True or (isinstance(extra, dict) and bool(extra))
-        if depth > MAX_MERGED or is_open or whole.get("nullable") is True or (_combines(whole) - {"allOf"}):
+        combining = _combines(whole) - ({"allOf", "anyOf", "oneOf"} if is_multipart else {"allOf"})
+        if depth > MAX_MERGED or (is_open and not is_multipart) or whole.get("nullable") is True or combining:
             return None
         if whole.get("type", "object") not in ("object", ["object"]):
             return None
+        # A base type in `allOf` is a part of its subtype, unless nothing is added to it.
+        if is_alone and self._schemas.is_polymorphic(whole, place):
+            return None
+        stays_alone = is_alone and len(listing(whole.get("allOf"))) == 1 and "properties" not in whole
+        stays_alone = stays_alone and not self._schemas.subtypes.is_subtype(place)
         merged = PlainObject(place)
-        for at, one in enumerate(listing(whole.get("allOf"))):
-            part = self._plain_object(one, joined(place, "allOf", at), depth + 1, parts)
-            if part is None:
-                return None
-            self._document.spend(len(part.properties))
-            merged.properties |= part.properties
-            merged.required |= part.required
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            for at, one in enumerate(listing(whole.get(keyword))):
+                at_part = joined(place, keyword, at)
+                part = self._merged(one, at_part, depth + 1, parts, is_multipart, is_alone=stays_alone)
+                if part is None:
+                    return None
+                self._document.spend(len(part.properties))
+                merged.properties |= part.properties
+                merged.required |= part.required if keyword == "allOf" else set()
         for name, one in mapping(whole.get("properties")).items():
             self._document.spend()
             merged.properties[name] = one, joined(place, "properties", name)
-        merged.required |= {name for name in listing(whole.get("required")) if isinstance(name, str)}
-        merged.required &= merged.properties.keys() if depth == 0 else merged.required
+        merged.required.update(required_names(whole))
         return merged
 
 
@@ -307,26 +383,9 @@ def path_variables(path: str) -> Iterator[str]:
             yield name
 
 
-def mode_of(media_type: str) -> str:
-    """Return how a body of this media type is written."""
-    essence = media_type.partition(";")[0].strip().lower()
-    if essence in {FORM, MULTIPART}:
-        return "form" if essence == FORM else "multipart"
-    return "json" if essence in {JSON, "text/json", "*/*", "application/*"} or essence.endswith("+json") else "raw"
-
-
-RANKS: Final = {"json": 1, "form": 2, "multipart": 3, "raw": 4}
-
-
-def _chosen(content: dict[str, Any]) -> tuple[str, Any] | None:
-    """Return the media type that a tool sends, of those that the service accepts: JSON if possible."""
-    return min(content.items(), key=lambda one: 0 if one[0] == JSON else RANKS[mode_of(one[0])], default=None)
-
-
-def _sent_as(media_type: str, mode: str) -> str:
-    if "*" in media_type:
-        return JSON if mode == "json" else "application/octet-stream"
-    return media_type
+def _is_binary(schema: dict[str, Any]) -> bool:
+    """Whether a schema says that its value is a file."""
+    return schema.get("format") in ("binary", "file") or schema.get("type") == "file" or "contentMediaType" in schema
 
 
 def _combines(schema: dict[str, Any]) -> set[str]:

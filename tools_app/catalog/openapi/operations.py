@@ -4,7 +4,7 @@ A broken operation is skipped, with the place of the problem. A document is only
 or exceeds a bound. Parsing a large document takes seconds, so it is done by a worker.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -18,9 +18,10 @@ from tools_app.catalog.openapi.document import Document, InvalidDocument, joined
 from tools_app.catalog.openapi.outputs import OutputReader
 from tools_app.catalog.openapi.reader import UnreadableDocument, read
 from tools_app.catalog.openapi.schemas import Schemas
+from tools_app.catalog.openapi.selection import Selection
 from tools_app.catalog.tokens import tokens_of
 from tools_app.catalog.validation.sizes import has_exact_numbers
-from tools_app.core.sanitize import for_column, sanitized_json
+from tools_app.core.sanitize import for_column, has_nul, sanitized_json
 from tools_app.protocol.authoring_schema import check_input_schema, check_schema
 
 METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "query")
@@ -33,6 +34,8 @@ MAX_METHOD_LENGTH: Final = 20
 MAX_TITLE: Final = 200
 MAX_TAGS: Final = 20
 MAX_TEXT: Final = 4000
+MAX_NOTES: Final = 20
+MAX_NOTE: Final = 500
 # All definitions of a document: with shared schemas they can be much larger than it.
 MAX_PARSED_BYTES: Final = 64 * 1024 * 1024
 # One definition as stored and offered, below the bound on a JSON field.
@@ -46,7 +49,7 @@ NO_DOCUMENT: Final = 'This is not an OpenAPI document: its top level has neither
 class Operation(msgspec.Struct, frozen=True):
     """An operation that can be a tool. `key` is its method and path, `definition` what is generated from it.
 
-    `tokens` is about what the definition costs a model.
+    `tokens` is about what the definition costs a model. `notes` say what was repaired in the document, and where.
     """
 
     key: str
@@ -56,6 +59,7 @@ class Operation(msgspec.Struct, frozen=True):
     tags: list[str]
     definition: dict[str, Any]
     tokens: int
+    notes: list[str] = []
 
     @property
     def name(self) -> str:
@@ -72,14 +76,18 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 class ParseOptions(msgspec.Struct, frozen=True):
-    """How a document is read. `cycle_depth`: cut schemas that refer to themselves at this depth; 0 to keep them."""
+    """How a document is read. `cycle_depth`: cut schemas that refer to themselves at this depth; 0 to keep them.
+
+    `selection` are patterns of the operations that are read; without any, all are.
+    """
 
     cycle_depth: int = 0
     output_schemas: bool = False
+    selection: list[str] = []
 
 
 class Parsed(msgspec.Struct, frozen=True):
-    """What a document contains, read with `options`."""
+    """What a document contains, read with `options`. `unselected` operations were not looked at."""
 
     title: str
     version: str
@@ -88,10 +96,18 @@ class Parsed(msgspec.Struct, frozen=True):
     operations: list[Operation]
     skipped: list[Skipped]
     options: ParseOptions = ParseOptions()
+    unselected: int = 0
 
 
-def parse(data: bytes, options: ParseOptions = ParseOptions()) -> Parsed:  # noqa: B008 - frozen
-    """Return what a document contains. Raises Unreadable."""
+class TooManyOperations(UnreadableDocument):
+    """The document has, or the selection leaves, more operations than a source may have."""
+
+
+def parse(data: bytes, options: ParseOptions = ParseOptions(), kept: Collection[str] = ()) -> Parsed:  # noqa: B008
+    """Return what a document contains. Raises UnreadableDocument.
+
+    `kept` are keys of operations that are selected in any case, because they are tools.
+    """
     root = read(data)
     if not isinstance(root, dict) or not {"openapi", "swagger"} & root.keys():
         raise UnreadableDocument(NO_DOCUMENT)
@@ -100,15 +116,17 @@ def parse(data: bytes, options: ParseOptions = ParseOptions()) -> Parsed:  # noq
         raise UnreadableDocument(
             f"Version {document.version[:40]} of OpenAPI is not supported. Use a document of 2.0 to 3.2."
         )
-    return _Parser(document, options).parsed()
+    return _Parser(document, options, kept).parsed()
 
 
 class _Parser:
     """Parses the operations of one document."""
 
-    def __init__(self, document: Document, options: ParseOptions) -> None:
+    def __init__(self, document: Document, options: ParseOptions, kept: Collection[str]) -> None:
         self._document = document
         self._options = options
+        self._selection = Selection(options.selection)
+        self._kept = frozenset(kept)
         self._outputs = OutputReader(document) if options.output_schemas else None
         self._schemas = Schemas(document)
         self._arguments = ArgumentReader(document, self._schemas)
@@ -117,12 +135,17 @@ class _Parser:
         self._bytes = 0
 
     def parsed(self) -> Parsed:
-        """Return everything. Raises Unreadable."""
+        """Return everything. Raises UnreadableDocument."""
         operations: list[Operation] = []
         skipped: list[Skipped] = []
-        for method, path, item, pointer in self._found(skipped):
-            if len(operations) + len(skipped) >= MAX_OPERATIONS:
-                raise UnreadableDocument(f"The document has more than {MAX_OPERATIONS} operations.")
+        found = list(self._found(skipped))
+        selected = [one for one in found if self._is_selected(*one[:3])]
+        if len(selected) + len(skipped) > MAX_OPERATIONS:
+            raise TooManyOperations(
+                f"The document has {len(found)} operations, of which {len(selected)} are selected. A source has at most"
+                f" {MAX_OPERATIONS}: select some by patterns."
+            )
+        for method, path, item, pointer in selected:
             key = f"{method} {path}"
             try:
                 operations.append(self._operation(method, path, item, pointer))
@@ -133,7 +156,17 @@ class _Parser:
         about = mapping(self._document.root.get("info"))
         title, version = (for_column(text_of(about.get(name)), MAX_TITLE) for name in ("title", "version"))
         servers = sanitized_json(security.servers_of(self._document))
-        return Parsed(title, version, servers, self._schemes, operations, skipped, self._options)
+        unselected = len(found) - len(selected)
+        return Parsed(title, version, servers, self._schemes, operations, skipped, self._options, unselected)
+
+    def _is_selected(self, method: str, path: str, item: dict[str, Any]) -> bool:
+        key = f"{method} {path}"
+        if self._selection.is_everything or key in self._kept:
+            return True
+        operation = mapping(_described(method, item))
+        operation_id = text_of(operation.get("operationId"))
+        names = (naming.tool_name(operation_id, method, path), operation_id)
+        return self._selection.includes(key, names, filter(None, map(text_of, listing(operation.get("tags")))))
 
     def _found(self, skipped: list[Skipped]) -> Iterator[tuple[str, str, dict[str, Any], str]]:
         """Yield method, path, path item and pointer of each operation."""
@@ -156,8 +189,7 @@ class _Parser:
     def _operation(self, method: str, path: str, item: dict[str, Any], pointer: str) -> Operation:
         """Return one operation. Raises Broken."""
         _check_place(method, path, pointer)
-        described: Any = item[method.lower()] if method.lower() in METHODS else item["additionalOperations"][method]
-        operation, place = self._document.object_at(described, pointer)
+        operation, place = self._document.object_at(_described(method, item), pointer)
         if method in BODILESS:
             operation = {name: value for name, value in operation.items() if name != "requestBody"}
         # Documents tell operations of one path apart by a fragment, which is not sent.
@@ -167,7 +199,7 @@ class _Parser:
         operation_id = text_of(operation.get("operationId"))
         definition = {
             "name": "",
-            "title": " ".join(text_of(operation.get("summary")).split())[:MAX_TITLE],
+            "title": for_column(" ".join(text_of(operation.get("summary")).split()), MAX_TITLE),
             "description": _description(operation),
             "input_schema": self._cut(arguments.schema(self._schemas)),
             "output_schema": self._output(method, operation, place),
@@ -184,7 +216,9 @@ class _Parser:
         definition["name"] = name
         self._names.add(name)
         tags = [text for text in map(text_of, listing(operation.get("tags"))[:MAX_TAGS]) if text]
-        return Operation(f"{method} {path}", method, path, operation_id[:200], tags, definition, tokens_of(definition))
+        notes = [for_column(note, MAX_NOTE) for note in dict.fromkeys(arguments.notes)][:MAX_NOTES]
+        tokens = tokens_of(definition)
+        return Operation(f"{method} {path}", method, path, operation_id[:200], tags, definition, tokens, notes)
 
     def _cut(self, schema: dict[str, Any]) -> dict[str, Any]:
         return cycles.cut(schema, self._options.cycle_depth) if self._options.cycle_depth else schema
@@ -215,6 +249,11 @@ class _Parser:
             "security": security.requirements_of(self._document, operation, self._schemes),
             **({"server": server} if server else {}),
         }
+
+
+def _described(method: str, item: dict[str, Any]) -> Any:
+    """Return what a path item says of a method."""
+    return item[method.lower()] if method.lower() in METHODS else item["additionalOperations"][method]
 
 
 def annotations_of(method: str) -> dict[str, bool]:
@@ -248,6 +287,7 @@ def _description(operation: dict[str, Any]) -> str:
         text = f"{summary.rstrip('.')}.\n\n{text}".strip()
     if operation.get("deprecated") is True:
         text = f"Deprecated. {text}".strip()
+    text = for_column(text, len(text))
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
@@ -259,7 +299,7 @@ def _check_definition(definition: dict[str, Any], pointer: str) -> int:
         raise InvalidDocument(pointer, f"It cannot be stored: {problem}.") from problem
     if len(written) > MAX_DEFINITION_BYTES:
         raise InvalidDocument(pointer, f"Its definition is larger than {MAX_DEFINITION_BYTES} bytes.")
-    if b"\\u0000" in written:
+    if has_nul(definition, written):
         raise InvalidDocument(pointer, "It contains U+0000, which cannot be stored.")
     if not has_exact_numbers(definition):
         raise InvalidDocument(pointer, "It contains a number that cannot be stored exactly.")

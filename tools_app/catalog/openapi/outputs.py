@@ -6,8 +6,8 @@ Any other value is the property `result`, as in results. A response that cannot 
 
 from typing import Any, Final
 
-from tools_app.catalog.openapi.arguments import mode_of
 from tools_app.catalog.openapi.document import Document, InvalidDocument, joined, listing, mapping, text_of
+from tools_app.catalog.openapi.media_types import mode_of
 from tools_app.catalog.openapi.schemas import Schemas
 
 OBJECT: Final = "object"

@@ -15,7 +15,7 @@ import yaml
 
 from tools_app.catalog.validation.sizes import MAX_INT, MIN_INT
 
-MAX_BYTES: Final = 32 * 1024 * 1024
+MAX_BYTES: Final = 64 * 1024 * 1024
 MAX_DEPTH: Final = 128
 # Objects, lists and scalars, with each alias counted as what it stands for.
 MAX_VALUES: Final = 2_000_000

@@ -7,29 +7,22 @@ service checks the request anyway.
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
 
-from tools_app.catalog.openapi.document import Document, InvalidDocument, escaped, joined, mapping
+from tools_app.catalog.openapi.document import Document, InvalidDocument, escaped, joined, listing, mapping
+from tools_app.catalog.openapi.repairs import TYPE_HINTS, TYPES, is_number, repair
+from tools_app.catalog.openapi.subtypes import Subtypes, discriminating_property
 from tools_app.catalog.validation.sizes import has_exact_numbers
-from tools_app.protocol.schema_bounds import pattern_problem
+from tools_app.core.sanitize import for_column
 
 MAX_SCHEMA_DEPTH: Final = 48
 MAX_TEXT: Final = 2000
 # The definitions of one tool. Those that do not fit are replaced by a schema that accepts anything.
 MAX_DEFINITIONS_BYTES: Final = 160 * 1024
 ANY_SCHEMA: Final = "Any value; see the documentation of the API."
-
-TYPES: Final = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
-# Types that documents use although no version knows them.
-TYPE_HINTS: Final = {"int": "integer", "long": "integer", "float": "number", "double": "number", "bool": "boolean",
-                "str": "string", "date": "string", "datetime": "string", "file": "string"}  # fmt: skip
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and has_exact_numbers(value)
 
 
 def _is_count(value: Any) -> bool:
@@ -49,14 +42,13 @@ KEPT_KEYWORDS: Final[dict[str, Callable[[Any], bool]]] = {
     "deprecated": lambda value: value is True,
     "contentEncoding": lambda value: isinstance(value, str),
     "contentMediaType": lambda value: isinstance(value, str),
-    "minimum": _is_number,
-    "maximum": _is_number,
-    "exclusiveMinimum": _is_number,
-    "exclusiveMaximum": _is_number,
-    "multipleOf": lambda value: _is_number(value) and value > 0,
+    "minimum": is_number,
+    "maximum": is_number,
+    "exclusiveMinimum": is_number,
+    "exclusiveMaximum": is_number,
+    "multipleOf": lambda value: is_number(value) and value > 0,
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _is_count),
     "uniqueItems": lambda value: isinstance(value, bool),
-    "pattern": lambda value: isinstance(value, str) and not pattern_problem(value),
     "required": _are_names,
 }
 SUBSCHEMA_KEYWORDS: Final = frozenset(
@@ -65,32 +57,86 @@ SUBSCHEMA_KEYWORDS: Final = frozenset(
 # One of `oneOf` too many is the commonest error of documents, so at least one has to fit.
 SUBSCHEMA_LISTS: Final = {"allOf": "allOf", "anyOf": "anyOf", "oneOf": "anyOf", "prefixItems": "prefixItems"}
 SUBSCHEMA_MAPS: Final = frozenset({"properties"})
+# Keywords whose schemas describe the same value as the one that has them.
+COMBINING: Final = frozenset({"allOf", "anyOf", "oneOf"})
+CONDITIONAL: Final = frozenset({"if", "then", "else", "not"})
+MAX_COMBINED: Final = 8
+# A base type with more subtypes accepts any properties besides its own.
+MAX_SUBTYPES: Final = 16
+# What a conversion adds to: the names of definitions, and notes.
+_Found = tuple[set[str], list[str]]
 
 
 @dataclass(frozen=True)
 class Converted:
-    """A converted schema, and the names of the definitions that it refers to."""
+    """A converted schema, the names of the definitions that it refers to, and what was repaired in it."""
 
     schema: Any
     uses: frozenset[str]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a schema stands: it describes the same value as the schemas around it if it is a part of them.
+
+    `hidden` are the properties of that value which are only in messages of the other direction.
+    """
+
+    depth: int = 0
+    is_part: bool = False
+    hidden: frozenset[str] = frozenset()
+    # The reference of the definition that is converted.
+    reference: str = ""
 
 
 class Schemas:
-    """The converted schemas of a document. `is_output`: of responses, which lack what can only be written."""
+    """The converted schemas of a document.
+
+    Those of requests (`is_output=False`) lack what is `readOnly`, those of responses what is `writeOnly`.
+    """
 
     def __init__(self, document: Document, *, is_output: bool = False) -> None:
         self._document = document
-        self._is_output = is_output
-        self._names: dict[str, str] = {}
+        self._hiding = "writeOnly" if is_output else "readOnly"
+        self._names: dict[tuple[str, bool], str] = {}
         self._taken: set[str] = set()
         self._last_numbers: dict[str, int] = {}
-        self._references: dict[str, str] = {}
+        self._references: dict[str, tuple[str, bool]] = {}
         self._converted: dict[str, Converted | InvalidDocument] = {}
+        self.subtypes = Subtypes(document)
+        # What is known of references: whether they are closed, and what they hide.
+        self._closing: dict[str, bool] = {}
+        self._hiding_in: dict[str, frozenset[str]] = {}
 
     def convert(self, schema: Any, pointer: str) -> Converted:
-        """Convert a schema. Raises Broken."""
+        """Convert a schema. Raises InvalidDocument."""
+        return self._converted_at(schema, pointer, _Place())
+
+    def _converted_at(self, schema: Any, pointer: str, place: _Place) -> Converted:
         uses: set[str] = set()
-        return Converted(self._convert(schema, pointer, uses, 0), frozenset(uses))
+        notes: list[str] = []
+        return Converted(self._convert(schema, pointer, (uses, notes), place), frozenset(uses), tuple(notes))
+
+    def notes(self, names: Iterable[str]) -> list[str]:
+        """Return what was repaired in these definitions."""
+        found = (self._converted.get(name) for name in names)
+        return [note for one in found if isinstance(one, Converted) for note in one.notes]
+
+    def is_hidden(self, schema: Any, pointer: str, depth: int = 0) -> bool:
+        """Whether a property is only in messages of the other direction: its schema says so, or one it is made of."""
+        self._document.spend()
+        if not isinstance(schema, dict) or depth > MAX_COMBINED:
+            return False
+        if schema.get(self._hiding) is True:
+            return True
+        parts = [schema] if "$ref" in schema else listing(schema.get("allOf"))
+        found = (self._document.resolved(one, pointer) for one in parts)
+        return any(self.is_hidden(one, place, depth + 1) for one, place in found)
+
+    def is_polymorphic(self, schema: dict[str, Any], pointer: str) -> bool:
+        """Whether a schema that was resolved to `pointer` stands for its subtypes too."""
+        return "discriminator" in schema and bool(self.subtypes.of(schema, pointer))
 
     def definitions(self, uses: Iterable[str]) -> dict[str, Any]:
         """Return the definitions that `uses` reach, nearest first, as far as they fit. Raises Broken."""
@@ -118,9 +164,10 @@ class Schemas:
 
     def _definition(self, name: str) -> Converted:
         if name not in self._converted:
-            reference = self._references[name]
+            reference, is_part = self._references[name]
             try:
-                self._converted[name] = self.convert(self._document.target(reference, reference), reference)
+                target = self._document.target(reference, reference)
+                self._converted[name] = self._converted_at(target, reference, _Place(0, is_part, reference=reference))
             except InvalidDocument as problem:
                 self._converted[name] = problem
         found = self._converted[name]
@@ -128,65 +175,170 @@ class Schemas:
             raise found
         return found
 
-    def _name(self, reference: str) -> str:
-        if reference not in self._names:
+    def _name(self, reference: str, is_part: bool) -> str:
+        if (reference, is_part) not in self._names:
             last = re.sub(r"[^A-Za-z0-9_.-]+", "_", reference.rpartition("/")[2])[:60] or "schema"
+            last += ".part" if is_part else ""
             name = last
             while name in self._taken:
                 self._last_numbers[last] = self._last_numbers.get(last, 1) + 1
                 name = f"{last}_{self._last_numbers[last]}"
             self._taken.add(name)
-            self._names[reference], self._references[name] = name, reference
-        return self._names[reference]
+            self._names[reference, is_part], self._references[name] = name, (reference, is_part)
+        return self._names[reference, is_part]
 
-    def _convert(self, schema: Any, pointer: str, uses: set[str], depth: int) -> Any:
+    def _convert(self, schema: Any, pointer: str, found: _Found, place: _Place) -> Any:
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, dict):
             return {}
         self._document.spend()
-        if depth > MAX_SCHEMA_DEPTH:
+        if place.depth > MAX_SCHEMA_DEPTH:
             raise InvalidDocument(pointer, f"The schema is nested deeper than {MAX_SCHEMA_DEPTH} levels.")
         if "$ref" in schema:
-            return self._reference(schema, pointer, uses)
+            return self._reference(schema, pointer, found, place)
         converted = {
             name: schema[name] for name, fits in KEPT_KEYWORDS.items() if name in schema and fits(schema[name])
         }
-        self._inner(schema, converted, pointer, uses, depth + 1)
-        if self._is_output and "required" in converted:
-            fields = mapping(schema.get("properties"))
-            written = {name for name, one in fields.items() if mapping(one).get("writeOnly") is True}
-            converted["required"] = [name for name in converted["required"] if name not in written]
+        hidden = place.hidden | self._hidden(schema, pointer, 0)
+        self._inner(schema, converted, pointer, found, replace(place, depth=place.depth + 1, hidden=hidden))
+        if "required" in converted:
+            converted["required"] = [name for name in converted["required"] if name not in hidden]
+        _open(schema, converted, place)
         _tidy(schema, converted)
+        found[1].extend(f"{pointer}: {note}" for note in repair(schema, converted))
+        if not place.is_part and self.is_polymorphic(schema, pointer):
+            converted = self._with_subtypes(schema, converted, pointer, found)
         return _nullable(schema, converted)
 
-    def _reference(self, schema: dict[str, Any], pointer: str, uses: set[str]) -> dict[str, Any]:
+    def _hidden(self, schema: dict[str, Any], pointer: str, depth: int) -> frozenset[str]:
+        """Return the properties that a schema hides, in itself or in those that it combines."""
+        self._document.spend()
+        if depth > MAX_COMBINED:
+            return frozenset()
+        hidden = {
+            name
+            for name, one in mapping(schema.get("properties")).items()
+            if self.is_hidden(one, joined(pointer, "properties", name))
+        }
+        for keyword in COMBINING & schema.keys():
+            for one in listing(schema[keyword]):
+                reference = mapping(one).get("$ref")
+                if isinstance(reference, str) and reference in self._hiding_in:
+                    hidden |= self._hiding_in[reference]
+                    continue
+                inner, place = self.resolved(one, joined(pointer, keyword))
+                if isinstance(reference, str):
+                    self._hiding_in[reference] = frozenset()
+                    self._hiding_in[reference] = self._hidden(inner, place, depth + 1)
+                    hidden |= self._hiding_in[reference]
+                else:
+                    hidden |= self._hidden(inner, place, depth + 1)
+        return frozenset(hidden)
+
+    def _with_subtypes(
+        self, schema: dict[str, Any], converted: dict[str, Any], pointer: str, found: _Found
+    ) -> dict[str, Any]:
+        """Return a schema that accepts a base type and its subtypes, which are named by its discriminator."""
+        converted.pop("additionalProperties", None)
+        subtypes = self.subtypes.of(schema, pointer)
+        if COMBINING & converted.keys() - {"allOf"} or len(subtypes) > MAX_SUBTYPES:
+            return converted
+        alternatives: list[dict[str, Any]] = []
+        for value, reference in subtypes.items():
+            name = self._name(reference, self._is_closed(reference, reference, 0))
+            found[0].add(name)
+            one: dict[str, Any] = {"$ref": f"#/$defs/{escaped(name)}"}
+            if property_name := discriminating_property(schema):
+                one["properties"] = {property_name: {"const": value}}
+            alternatives.append(one)
+        about = {"description": converted.pop("description")} if "description" in converted else {}
+        return {**about, "anyOf": [*alternatives, converted]}
+
+    def _is_closed(self, schema: Any, pointer: str, depth: int) -> bool:
+        """Whether a schema, as a part of another, would refuse what the others describe."""
+        if isinstance(schema, str):
+            if schema not in self._closing:
+                self._closing[schema] = False
+                self._closing[schema] = self._is_closed(self._document.target(schema, pointer), schema, depth)
+            return self._closing[schema]
+        self._document.spend()
+        if not isinstance(schema, dict) or depth > MAX_COMBINED:
+            return False
+        if isinstance(schema.get("$ref"), str):
+            return self._is_closed(schema["$ref"], pointer, depth + 1)
+        if schema.get("additionalProperties") is False or self.is_polymorphic(schema, pointer):
+            return True
+        inner = (one for keyword in sorted(COMBINING & schema.keys()) for one in listing(schema[keyword]))
+        return any(self._is_closed(one, pointer, depth + 1) for one in inner)
+
+    def _reference(self, schema: dict[str, Any], pointer: str, found: _Found, place: _Place) -> Any:
         reference = schema["$ref"]
-        self._document.target(reference, joined(pointer, "$ref"))
-        name = self._name(reference)
-        uses.add(name)
+        target = self._document.target(reference, joined(pointer, "$ref"))
+        if place.hidden and place.hidden.intersection(required_names(target)) - self._hidden(
+            mapping(target), reference, 0
+        ):
+            # What is required there is hidden by a schema beside the reference.
+            return self._convert(target, reference, found, replace(place, depth=place.depth + 1))
+        name = self._name(reference, place.is_part and self._is_closed(reference, pointer, 0))
+        found[0].add(name)
         converted = {"$ref": f"#/$defs/{escaped(name)}"}
         if isinstance(schema.get("description"), str):
             converted["description"] = shortened(schema["description"])
         return converted
 
     def _inner(
-        self, schema: dict[str, Any], converted: dict[str, Any], pointer: str, uses: set[str], depth: int
+        self, schema: dict[str, Any], converted: dict[str, Any], pointer: str, found: _Found, place: _Place
     ) -> None:
         """Convert the schemas within a schema."""
+        apart = _Place(place.depth)
         for name, value in schema.items():
-            place = joined(pointer, name)
+            at = joined(pointer, name)
             if name == "items" and isinstance(value, list):
-                converted["prefixItems"] = [self._convert(one, place, uses, depth) for one in value]
+                converted["prefixItems"] = [self._convert(one, at, found, apart) for one in value]
             elif name in SUBSCHEMA_KEYWORDS and isinstance(value, dict | bool):
-                converted[name] = self._convert(value, place, uses, depth)
+                inner = replace(place, is_part=True) if name in CONDITIONAL else apart
+                converted[name] = self._convert(value, at, found, inner)
             elif name in SUBSCHEMA_MAPS and isinstance(value, dict):
                 converted[name] = {
-                    key: self._convert(one, joined(place, key), uses, depth) for key, one in value.items()
+                    key: self._convert(one, joined(at, key), found, apart)
+                    for key, one in value.items()
+                    if key not in place.hidden or not self.is_hidden(one, joined(at, key))
                 }
             elif name in SUBSCHEMA_LISTS and isinstance(value, list) and value:
-                inner = [self._convert(one, joined(place, at), uses, depth) for at, one in enumerate(value)]
-                _combine(converted, SUBSCHEMA_LISTS[name], inner)
+                inner = self._member(schema, name, place) if name in COMBINING else apart
+                members = [
+                    self._convert(one, joined(at, number), found, inner)
+                    for number, one in enumerate(value)
+                    if not (place.is_part and self._is_subtype(one, place.reference))
+                ]
+                if members:
+                    _combine(converted, SUBSCHEMA_LISTS[name], members)
+
+    def _member(self, schema: dict[str, Any], keyword: str, place: _Place) -> _Place:
+        """Return the place of the members of `allOf`, `anyOf` or `oneOf`: parts, unless they say everything alone."""
+        others = {"properties", "required", *COMBINING} & schema.keys() - {keyword}
+        is_alone = not others and (keyword != "allOf" or len(schema[keyword]) == 1)
+        is_part = place.is_part or not is_alone or self.subtypes.is_subtype(place.reference)
+        return replace(place, is_part=is_part, reference="")
+
+    def _is_subtype(self, schema: Any, base: str) -> bool:
+        """Whether a schema is a reference to a subtype of `base`: as a part of itself, a base leaves them out."""
+        return bool(base) and isinstance(schema, dict) and schema.get("$ref") in self.subtypes.below(base)
+
+
+def required_names(schema: Any) -> list[str]:
+    """Return the names that a schema requires."""
+    return [name for name in listing(mapping(schema).get("required")) if isinstance(name, str)]
+
+
+def _open(schema: dict[str, Any], converted: dict[str, Any], place: _Place) -> None:
+    """Remove `additionalProperties: false` where it would refuse what another schema of the same value describes."""
+    if converted.get("additionalProperties") is not False:
+        return
+    undeclared = set(converted.get("required", ())) - mapping(schema.get("properties")).keys()
+    if place.is_part or COMBINING & converted.keys() or undeclared:
+        del converted["additionalProperties"]
 
 
 def _combine(converted: dict[str, Any], keyword: str, inner: list[Any]) -> None:
@@ -241,5 +393,5 @@ def _nullable(schema: dict[str, Any], converted: dict[str, Any]) -> dict[str, An
 
 def shortened(text: str) -> str:
     """Return a description of at most MAX_TEXT characters."""
-    text = text.strip()
+    text = for_column(text.strip(), len(text))
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"

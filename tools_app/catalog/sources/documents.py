@@ -70,7 +70,7 @@ def read_revision(revision_id: UUID) -> ApiSourceRevision | None:
         return revision
     try:
         data = zlib.decompress(bytes(revision.content)) if revision.content else fetched(revision.source)
-        store_parsed(revision, data, parse(data, options_of(revision.source)))
+        store_parsed(revision, data, parse(data, options_of(revision.source), keys_of(revision.source)))
     except (UnreadableDocument, RequestFailed) as problem:
         revision.state, revision.problem = RevisionState.FAILED, str(problem)
     except Exception:
@@ -96,7 +96,12 @@ def store_parsed(revision: ApiSourceRevision, data: bytes, found: Parsed) -> Non
 
 def options_of(source: ApiSource) -> ParseOptions:
     """Return how the documents of a source are read."""
-    return ParseOptions(source.cycle_depth, source.output_schemas)
+    return ParseOptions(source.cycle_depth, source.output_schemas, source.selection)
+
+
+def keys_of(source: ApiSource) -> list[str]:
+    """Return the keys of the operations that are tools: they follow the document, whatever is selected."""
+    return list(source.tools.exclude(operation="").values_list("operation", flat=True))
 
 
 def newest_upload(source: ApiSource) -> bytes | None:

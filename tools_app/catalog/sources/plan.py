@@ -17,7 +17,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from tools_app.catalog import authoring
+from tools_app.catalog import authoring, compiled
 from tools_app.catalog.openapi import naming
 from tools_app.catalog.openapi.operations import Operation, Skipped
 from tools_app.catalog.sources.documents import parsed_of
@@ -106,7 +106,10 @@ class OperationFilter:
 
 @dataclass
 class Plan:
-    """The changes of a revision. `fingerprint` is that of the source and its tools when the plan was made."""
+    """The changes of a revision. `fingerprint` is that of the source and its tools when the plan was made.
+
+    `unselected` operations of the document are not selected.
+    """
 
     source: ApiSource
     revision: ApiSourceRevision
@@ -115,6 +118,7 @@ class Plan:
     servers: list[dict[str, Any]]
     schemes: dict[str, dict[str, str]]
     fingerprint: str
+    unselected: int = 0
 
     def of(self, doing: str) -> list[Entry]:
         """Return the entries with this change."""
@@ -187,7 +191,15 @@ def plan(source: ApiSource, revision: ApiSourceRevision) -> Plan:
         for key, tool in there.items()
     )
     entries += [entry for entry in gone if entry.doing == OperationChange.REMOVED]
-    return Plan(source, revision, entries, found.skipped, found.servers, found.schemes, fingerprint(source, tools))
+    state = fingerprint(source, tools)
+    return Plan(source, revision, entries, found.skipped, found.servers, found.schemes, state, found.unselected)
+
+
+def not_offered(source: ApiSource) -> list[tuple[str, str]]:
+    """Return the enabled tools of a source that clients are not offered, by name, with the reason of each."""
+    reasons = compiled.of_tenant(source.tenant).not_offered
+    found = source.tools.filter(pk__in=list(reasons)).order_by("name").values_list("name", "pk")
+    return [(name, reasons[pk]) for name, pk in found]
 
 
 def _described_server(server: Any) -> bytes:

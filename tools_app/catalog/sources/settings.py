@@ -10,6 +10,7 @@ from tools_app.audit.changes import changes
 from tools_app.catalog.http.urls import InvalidUrl, parse_url
 from tools_app.catalog.kinds.http_config import ConfigProblem
 from tools_app.catalog.kinds.operation_config import check_document, checked_base
+from tools_app.catalog.openapi import selection
 from tools_app.catalog.validation.items import Faults
 from tools_app.models import ApiSource
 from tools_app.models.catalog import SECRET_NAME
@@ -36,6 +37,8 @@ def _found(source: ApiSource) -> Iterator[tuple[str, str]]:
     for name in ("server_variables", "secrets"):
         if not _are_texts(getattr(source, name)):
             yield name, f"Enter an object of at most {MAX_ENTRIES} names with texts as values."
+    if fault := selection.faults_of(source.selection):
+        yield "selection", fault
     if _are_texts(source.secrets):
         for scheme, secret in source.secrets.items():
             if not re.fullmatch(SECRET_NAME.regex, secret):

@@ -2,7 +2,6 @@
 
 from argparse import ArgumentParser, BooleanOptionalAction
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -17,10 +16,11 @@ from tools_app.catalog.kinds.http_config import ConfigProblem
 from tools_app.catalog.kinds.operation import settings_of
 from tools_app.catalog.kinds.operation_config import OperationConfig, base_url_of
 from tools_app.catalog.openapi.bundle import bundled
-from tools_app.catalog.openapi.operations import Parsed, parse
+from tools_app.catalog.openapi.operations import Parsed, TooManyOperations, parse
 from tools_app.catalog.openapi.reader import MAX_BYTES, TOO_LARGE, UnreadableDocument
+from tools_app.catalog.openapi.selection import Selection, faults_of
 from tools_app.catalog.sources import documents
-from tools_app.catalog.sources.plan import AppliedCounts, ApplyError, Entry, OperationChange, Plan, apply, plan
+from tools_app.catalog.sources.plan import AppliedCounts, ApplyError, OperationChange, Plan, apply, plan
 from tools_app.catalog.sources.settings import save_source, source_faults
 from tools_app.catalog.validation.sizes import MAX_URL_LENGTH
 from tools_app.management.base import RecordedCommand
@@ -43,8 +43,16 @@ class Command(RecordedCommand):
             "--include",
             action="append",
             metavar="GLOB",
-            help="Import the operations whose tool name, operationId, /path or METHOD /path matches, and enable them. "
-            "Can be repeated. Without it, all are imported as disabled tools.",
+            help="Import the operations whose tool name, operationId, /path, METHOD /path or tag:NAME matches, and "
+            "enable them. Can be repeated. Without it, all are imported as disabled tools. Of a document with too many "
+            "operations, it also selects those that are read.",
+        )
+        parser.add_argument(
+            "--select",
+            action="append",
+            metavar="GLOB",
+            help="Read only the operations that match, as for --include. Can be repeated. Default: all, or as the "
+            "source is set. Operations that are tools are read in any case.",
         )
         parser.add_argument(
             "--output-schemas",
@@ -74,14 +82,16 @@ class Command(RecordedCommand):
         owner = Tenant.objects.filter(slug=tenant).first()
         if owner is None:
             raise CommandError(f"Unknown tenant: {tenant!r}.")
-        given = {"base_url": base_url, **{option: options[option] for option in ("output_schemas", "cycle_depth")}}
-        source, is_changed = _source(owner, name, document, given)
+        given = {"base_url": base_url, "selection": options["select"]}
+        given |= {option: options[option] for option in ("output_schemas", "cycle_depth")}
+        source, is_changed = _source(owner, name, document, given, include)
         data = _data(source, document)
+        selected = source.selection
         # Parsed before the transaction, which keeps others from writing.
         same = _same(source, data)
-        found = None if same else _parsed(source, data)
+        found = None if same else _parsed(source, data, include)
         with changes.change_log_transaction():
-            if is_changed:
+            if is_changed or (found is not None and found.options.selection != selected):
                 save_source(source)
             revision = same or _stored(source, data, found)
             planned = plan(source, revision)
@@ -91,7 +101,7 @@ class Command(RecordedCommand):
             transaction.set_rollback(dry_run)
 
     def _apply(self, planned: Plan, include: list[str] | None) -> AppliedCounts:
-        wanted = None if include is None else {entry.key for entry in planned.entries if _matches(entry, include)}
+        wanted = None if include is None else _matching(planned, include)
         try:
             return apply(planned, wanted=wanted, enabled=wanted or frozenset())
         except ApplyError as problem:
@@ -110,32 +120,43 @@ class Command(RecordedCommand):
             self.stdout.write(f"- {entry.name} {entry.key}: not in the document, disabled")
         for skipped in planned.skipped:
             self.stdout.write(f"! {skipped.key}: {skipped.reason} ({skipped.pointer})")
+        for entry in planned.entries:
+            for note in entry.operation.notes if entry.operation else ():
+                self.stdout.write(f"* {entry.key}: {note}")
         same = len(planned.of(OperationChange.SAME))
         if same or done.changed or done.enabled or done.removed:
             changed = len(done.changed) + len(done.enabled)
             self.stdout.write(f"{changed} changed, {len(done.removed)} removed, {same} unchanged")
-        self.stdout.write(f"{len(done.imported)} imported, {len(planned.skipped)} skipped")
+        not_selected = f", {planned.unselected} not selected" if planned.unselected else ""
+        self.stdout.write(f"{len(done.imported)} imported, {len(planned.skipped)} skipped{not_selected}")
 
 
-def _matches(entry: Entry, include: Sequence[str]) -> bool:
-    path = entry.key.partition(" ")[2]
-    names = (entry.name, entry.operation.operation_id if entry.operation else "")
-    for pattern in include:
-        # A path, or a method and a path: no name looks like that.
-        compared = (path,) if pattern.startswith("/") else (entry.key,) if " /" in pattern else names
-        if any(fnmatchcase(name, pattern) for name in compared if name):
-            return True
-    return False
+def _matching(planned: Plan, include: Sequence[str]) -> set[str]:
+    """Return the keys of the operations that match one of the patterns."""
+    selection = Selection(include)
+    return {
+        entry.key
+        for entry in planned.entries
+        if selection.includes(
+            entry.key,
+            (entry.name, entry.operation.operation_id if entry.operation else ""),
+            entry.operation.tags if entry.operation else (),
+        )
+    }
 
 
-def _source(tenant: Tenant, name: str, document: str, given: Mapping[str, Any]) -> tuple[ApiSource, bool]:
+def _source(
+    tenant: Tenant, name: str, document: str, given: Mapping[str, Any], include: list[str] | None
+) -> tuple[ApiSource, bool]:
     """Return the source of this name with the given settings, and whether it has to be saved. Raises CommandError.
 
-    A setting of None is as before.
+    A setting of None is as before. What is to be imported is added to what a source selects.
     """
     stored = ApiSource.objects.filter(tenant=tenant, name=name).first()
     source = stored or ApiSource(tenant=tenant, name=name)
     settings = {"url": document if _is_url(document) else "", **given}
+    if selected := settings["selection"] or source.selection:
+        settings["selection"] = list(dict.fromkeys([*selected, *(include or ())]))
     changed = {name: value for name, value in settings.items() if value is not None and value != getattr(source, name)}
     if stored and not changed:
         return source, False
@@ -162,9 +183,19 @@ def _data(source: ApiSource, document: str) -> bytes:
         raise CommandError(str(problem)) from problem
 
 
-def _parsed(source: ApiSource, data: bytes) -> Parsed:
+def _parsed(source: ApiSource, data: bytes, include: list[str] | None) -> Parsed:
+    """Return what the document contains. Of too many operations, the source selects those that are to be imported."""
+    kept = documents.keys_of(source) if not source._state.adding else ()  # noqa: SLF001 - documented
     try:
-        return parse(data, documents.options_of(source))
+        try:
+            return parse(data, documents.options_of(source), kept)
+        except TooManyOperations:
+            if not include or source.selection:
+                raise
+            if fault := faults_of(include):
+                raise CommandError(fault) from None
+            source.selection = include
+            return parse(data, documents.options_of(source), kept)
     except UnreadableDocument as problem:
         raise CommandError(str(problem)) from problem
 
