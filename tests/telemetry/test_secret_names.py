@@ -37,6 +37,17 @@ SECRET = 'p/q "r" & s+é\n'
         json.dumps(json.dumps(SECRET)[1:-1])[1:-1],
         SECRET.encode().hex(),
         SECRET.encode().hex().upper(),
+        # Whichever characters are escaped, in whichever way
+        SECRET.replace("p", r"\u0070"),
+        SECRET.replace("/", r"\/").replace("s", r"\\u0073").replace("+", r"\\\u002B").replace('"', r"\\\""),
+        "".join(f"\\u{ord(character):04X}" for character in SECRET),
+        "".join(f"\\x{ord(character):02x}" for character in SECRET),
+        "".join(f"&#{ord(character)};" for character in SECRET),
+        "".join(f"&#x{ord(character):04X};" for character in SECRET),
+        SECRET.replace("q", "&#113;").replace('"', "&quot;").replace("s", "%73"),
+        "".join(f"%{byte:02x}" for byte in SECRET.encode()),
+        "".join(f"%252525{byte:02X}" for byte in SECRET.encode()),
+        SECRET.encode().hex().replace("7", r"\u0037"),
     ],
 )
 def test_a_secret_is_replaced_in_every_spelling(spelling: str) -> None:
@@ -71,6 +82,26 @@ def test_a_json_value_is_cleaned_in_keys_texts_and_numbers() -> None:
     }
 
 
+def test_other_escapes_are_left_as_they_are() -> None:
+    scrubber = Scrubber(["key-😀-1"])
+
+    assert (
+        scrubber.text(r'%20 \u0041 "\\ key-\ud83D\\ude00-\u0031 &amp; \n %2')
+        == rf'%20 \u0041 "\\ {REPLACEMENT} &amp; \n %2'
+    )
+    assert scrubber.text(r"\\\k\u00 &#; &#99999999; &#x110000; %") == r"\\\k\u00 &#; &#99999999; &#x110000; %"
+
+
+@pytest.mark.parametrize("more", [1, 1.5, 2**70, float("nan"), "\ud800", '"\\\n'])
+def test_a_json_value_is_taken_apart_only_if_it_contains_a_secret(more: object) -> None:
+    scrubber = Scrubber(['pass"wörd', "12345"])
+    harmless = {"texts": ["word", {"pass": more}], "numbers": [1234, 5.5, None]}
+    value = {'a pass"wörd': [more, r"pass\u0022w\u00f6rd", 91234567, 1.2345]}
+
+    assert scrubber.value(harmless) is harmless
+    assert repr(scrubber.value(value)) == repr({f"a {REPLACEMENT}": [more, REPLACEMENT, REPLACEMENT, 1.2345]})
+
+
 @pytest.mark.parametrize("before", ["", "u", "us", "use", "user:"])
 @pytest.mark.parametrize("after", ["", "a", "ab", "abc"])
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
@@ -98,7 +129,7 @@ def test_no_spelling_of_a_secret_comes_through(secret: str, before: str, after: 
             assert secret not in scrubber.text(before + spell(secret) + after)
 
 
-@pytest.mark.parametrize("piece", ["a", "%2", "ab%2f", "YWJj", "\\u00"])
+@pytest.mark.parametrize("piece", ["a", "%2", "%25", "ab%2f", "YWJj", "\\u00", "\\", r"\u0061", "&#0", "&#97;"])
 def test_the_time_that_it_takes_grows_with_the_text_and_no_faster(piece: str) -> None:
     scrubber = Scrubber(["a" * 200, "%2f" * 40, "abcabcabc"])
 

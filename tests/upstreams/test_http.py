@@ -359,13 +359,34 @@ def test_definitions_are_listed_once_a_minute_and_not_for_each_call(call_look: C
 # --- Credentials and addresses ---
 
 
-def test_a_secret_reaches_the_upstream_and_no_result(call_look: Callable[..., Any], loopback_tenant: Tenant) -> None:
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ({"result": result("Bearer hush-hush-1")}, "Bearer [redacted]"),
+        ({"result": result(r'{"key": "hush\u002dhush\\u002D1", "n": 1e999}')}, '{"key": "[redacted]", "n": 1e999}'),
+        # What is too long is cut after its secrets were hidden.
+        ({"error": {"code": 1, "message": f"{'.' * 1990} hush-hush-1"}}, f"error 1: {'.' * 1990} [redacted]"[:2009]),
+    ],
+)
+def test_a_secret_reaches_the_upstream_and_no_client(
+    said: dict[str, Any], shown: str, call_look: Callable[..., Any], loopback_tenant: Tenant
+) -> None:
+    progress = {"progressToken": 1, "progress": 1, "message": f"{'.' * 9_995}hush-hush-1"}
+    log = {"level": "error", "logger": f"{'.' * 195}hush-hush-1", "data": {"hush-hush-1": [r"hush\u002dhush-1"]}}
+
+    def answer(request: Received, message: dict[str, Any]) -> list[bytes]:
+        assert request.headers["authorization"] == "Bearer hush-hush-1"
+        token = {"progressToken": message["params"]["_meta"]["progressToken"]}
+        notifications = {"notifications/progress": progress | token, "notifications/message": log}
+        events = [{"jsonrpc": "2.0", "method": method, "params": params} for method, params in notifications.items()]
+        return [EVENTS, *map(event, events), event({"jsonrpc": "2.0", "id": message["id"], **said})]
+
     authoring.set_secret(loopback_tenant, "BOOKS", "hush-hush-1")
-    outcome = call_look(
-        lambda request, _message: request.headers["authorization"],
-        headers={"Authorization": "Bearer {secret:BOOKS}"},
-    )
-    assert text_of(outcome) == "Bearer [redacted]"
+    outcome = call_look(answer, headers={"Authorization": "Bearer {secret:BOOKS}"})
+    assert text_of(outcome).endswith(shown)
+    recorded = [row.data for row in CallEvent.objects.order_by("sequence")]
+    assert [json.dumps(one).count("[reda") for one in recorded] == [1, 3]
+    assert "hush" not in json.dumps(recorded)
 
 
 def test_a_missing_secret_is_named(call_look: Callable[..., Any], loopback_tenant: Tenant) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from tools_app.catalog.http.errors import RequestFailed
 from tools_app.core import request_memory
 
+# Of what an upstream says, in errors: cut only after its secrets were redacted.
 MAX_ERROR_LENGTH: Final = 2000
 
 
@@ -82,8 +83,9 @@ def result_of(response: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(error, dict):
             error = {}
         code = error.get("code")
-        text = str(error.get("message") or "no message")[:MAX_ERROR_LENGTH]
-        raise ErrorResponse(code if isinstance(code, int) else 0, text, error.get("data"))
+        text = error.get("message")
+        message = text if isinstance(text, str) and text else "no message"
+        raise ErrorResponse(code if isinstance(code, int) else 0, message, error.get("data"))
     result = response.get("result")
     if not isinstance(result, dict):
         raise UpstreamFailed("The upstream gave no valid result.")

@@ -15,6 +15,7 @@ from tools_app.catalog.http.errors import RequestFailed
 from tools_app.catalog.kinds import upstream
 from tools_app.catalog.kinds.completion import MAX_VALUES
 from tools_app.catalog.kinds.upstream import Endpoint, Pin
+from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.sanitize import sanitized
 from tools_app.models import ItemKind
 from tools_app.protocol import mirrored as mirroring
@@ -47,7 +48,7 @@ from tools_app.upstreams import connections
 from tools_app.upstreams.client import TASKS_CAPABILITY, Message
 from tools_app.upstreams.connections import Connection
 from tools_app.upstreams.credentials import resolve
-from tools_app.upstreams.errors import ErrorResponse, Refused, TaskFailed, UpstreamFailed
+from tools_app.upstreams.errors import MAX_ERROR_LENGTH, ErrorResponse, Refused, TaskFailed, UpstreamFailed
 from tools_app.upstreams.exchanges import tasks
 from tools_app.upstreams.exchanges.exchange import Exchange, ForwardedRequest
 from tools_app.upstreams.questions import CAPABILITY_PATHS
@@ -95,7 +96,7 @@ class NotificationForwarder:
         self._context.progress(
             progress,
             total if isinstance(total, int | float) and not isinstance(total, bool) else None,
-            self._scrubber.text(message[:MAX_MESSAGE_LENGTH]) if isinstance(message, str) else None,
+            self._scrubber.beginning(message, MAX_MESSAGE_LENGTH) if isinstance(message, str) else None,
         )
 
     def _task(self, _params: dict[str, Any]) -> None:
@@ -104,7 +105,7 @@ class NotificationForwarder:
     def _log(self, params: dict[str, Any]) -> None:
         level, logger = params.get("level"), params.get("logger")
         if level in LOG_LEVELS:
-            logger_name = logger[:MAX_LOGGER_LENGTH] if isinstance(logger, str) else None
+            logger_name = self._scrubber.beginning(logger, MAX_LOGGER_LENGTH) if isinstance(logger, str) else None
             self._context.log(level, self._scrubber.value(params.get("data")), logger_name)
 
 
@@ -171,13 +172,13 @@ class ConnectionForwarder:
         try:
             result = await asyncio.wrap_future(pool.submit(pool.use(credentialed, work)))
         except (ErrorResponse, UpstreamFailed) as problem:
-            message = scrubber.text(sanitized(problem.message))
+            message = sanitized(scrubber.beginning(problem.message, MAX_ERROR_LENGTH))
             # Without the problem itself, whose texts are the upstream's.
             raise ToolError(f"The upstream '{endpoint.name}' completes nothing: {message}") from None
         completion = result.get("completion")
         values = completion.get("values") if isinstance(completion, dict) else None
         suggestions = [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
-        return [scrubber.text(text[:MAX_COMPLETED_LENGTH]) for text in suggestions[:MAX_VALUES]]
+        return [scrubber.beginning(text, MAX_COMPLETED_LENGTH) for text in suggestions[:MAX_VALUES]]
 
     async def _forward(
         self, endpoint: Endpoint, pin: Pin, request: ForwardedRequest, context: ToolContext
@@ -212,7 +213,7 @@ class ConnectionForwarder:
                 raise ResourceNotFound from problem
             if path := _missing_capability(problem):
                 raise CapabilityMissing(path) from problem
-            text = scrubber.text(sanitized(problem.message))
+            text = sanitized(scrubber.beginning(problem.message, MAX_ERROR_LENGTH))
             if isinstance(problem, TaskFailed) and context.supports(TASKS_CAPABILITY):
                 code = problem.code if problem.code not in RESERVED or problem.code in JSON_RPC else INTERNAL_ERROR
                 raise ProtocolError(f"The upstream '{endpoint.name}' failed: {text}", code) from problem
@@ -221,14 +222,16 @@ class ConnectionForwarder:
             raise
         except UpstreamFailed as problem:
             raise _failed(endpoint, problem) from problem
+        except ToolError as problem:
+            raise ToolError(sanitized(scrubber.beginning(str(problem), LARGE_BYTES))) from problem
         cleaned: dict[str, Any] = scrubber.value(result) if endpoint.secrets else result
         return cleaned
 
 
 def _failed(endpoint: Endpoint, problem: UpstreamFailed) -> RequestFailed:
     scrubber = Scrubber(endpoint.secrets)
-    message = f"Upstream '{endpoint.name}': {scrubber.text(problem.message)}"
-    return RequestFailed(message, scrubber.text(problem.cause))
+    message = f"Upstream '{endpoint.name}': {scrubber.beginning(problem.message, MAX_ERROR_LENGTH)}"
+    return RequestFailed(message, scrubber.beginning(problem.cause, MAX_ERROR_LENGTH))
 
 
 def register_forwarder() -> None:

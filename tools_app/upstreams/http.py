@@ -50,7 +50,6 @@ CONNECT_SECONDS: Final = 10.0
 MAX_STREAM_BYTES: Final = 64 * 1024 * 1024
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_CHALLENGE_LENGTH: Final = 4096
-MAX_LOOP_MESSAGE: Final = 500
 MAX_RECONNECTIONS: Final = 5
 FOLLOW_SECONDS: Final = 1.0
 # A stream that lasted this long did not fail at once.
@@ -311,7 +310,7 @@ class HttpTransport:
                 decoded = None
             if isinstance(decoded, dict) and isinstance(decoded.get("error"), dict):
                 if is_loop:
-                    raise LoopRefused(str(decoded["error"].get("message"))[:MAX_LOOP_MESSAGE])
+                    raise LoopRefused(str(decoded["error"].get("message")))
                 return {**decoded, "id": message["id"]}
         if status == ACCEPTED:
             raise Refused("The upstream accepted the request, and gives no answer to it.", status)

@@ -45,7 +45,7 @@ async def observe(upstream_id: UUID, kind: str, definitions: Definitions) -> Non
 
 async def observe_circuit(endpoint: Endpoint, seconds: float, problem: str) -> None:
     """Note for how long calls of an upstream are refused after failures, or, with 0, that it answers again."""
-    scrubbed_problem = Scrubber(endpoint.secrets).text(sanitized(problem))
+    scrubbed_problem = sanitized(Scrubber(endpoint.secrets).beginning(problem, MAX_PROBLEM_LENGTH))
     try:
         await run_in_db_thread(store_circuit, endpoint.id, seconds, scrubbed_problem)
     except DatabaseError as failure:

@@ -52,7 +52,7 @@ from tools_app.upstreams import connections
 from tools_app.upstreams.client import ServerInfo
 from tools_app.upstreams.connections import Connection
 from tools_app.upstreams.credentials import resolve, store
-from tools_app.upstreams.errors import ErrorResponse, LoopRefused, Refused, UpstreamFailed
+from tools_app.upstreams.errors import MAX_ERROR_LENGTH, ErrorResponse, LoopRefused, Refused, UpstreamFailed
 from tools_app.upstreams.http import UNAUTHORIZED
 from tools_app.upstreams.observation import store_status
 from tools_app.upstreams.warnings import warnings_of
@@ -441,7 +441,7 @@ def _failure(problem: Exception, scrubber: Scrubber) -> UpstreamFailed:
     """Return a failure as it may be shown and stored: an upstream may repeat the credential that it was sent."""
     match problem:
         case LoopRefused():
-            return LoopRefused(scrubber.text(sanitized(problem.message)))
+            return LoopRefused(sanitized(scrubber.beginning(problem.message, MAX_ERROR_LENGTH)))
         case UpstreamFailed():
             message, cause = problem.message, problem.cause
         case ErrorResponse():
@@ -450,4 +450,5 @@ def _failure(problem: Exception, scrubber: Scrubber) -> UpstreamFailed:
             message, cause = f"The upstream did not answer within {DISCOVERY_SECONDS:g} seconds.", ""
         case _:
             message, cause = str(problem), ""
-    return UpstreamFailed(scrubber.text(sanitized(message)), scrubber.text(sanitized(cause)))
+    shown, noted = (sanitized(scrubber.beginning(text, MAX_ERROR_LENGTH)) for text in (message, cause))
+    return UpstreamFailed(shown, noted)
