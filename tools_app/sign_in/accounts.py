@@ -80,7 +80,7 @@ class FactorAdapter(DefaultMFAAdapter):
 
 
 class CodeForm(BaseAuthenticateForm):
-    """A code that counts once, and whose wrong attempts are counted as those of passwords are, but fewer of a person."""
+    """A code that counts once. Wrong ones are counted as wrong passwords are, with limits of their own for a person."""
 
     code = forms.CharField(
         label="Code", max_length=MAX_CODE, widget=forms.TextInput(attrs={"autocomplete": "one-time-code"})
