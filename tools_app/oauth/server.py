@@ -130,7 +130,7 @@ class CodeGrant(grants.AuthorizationCodeGrant):
 
     def query_authorization_code(self, code: str, client: ClientAdapter) -> "CodeAdapter | None":
         row = tokens.find_code(code, client.row.pk)
-        return CodeAdapter(row) if row is not None else None
+        return CodeAdapter(row, self.request) if row is not None else None
 
     @hooked
     def create_token_response(self) -> tuple[int, dict[str, Any], Any]:
@@ -146,12 +146,14 @@ class CodeGrant(grants.AuthorizationCodeGrant):
 class CodeAdapter:
     """A code's row, as Authlib expects it."""
 
-    def __init__(self, row: AuthorizationCode) -> None:
+    def __init__(self, row: AuthorizationCode, request: DjangoOAuth2Request) -> None:
         self.row = row
         self.code_challenge, self.code_challenge_method = row.code_challenge, "S256"
+        self._is_redirect_uri_sent = "redirect_uri" in request.form
 
     def get_redirect_uri(self) -> str:
-        return self.row.redirect_uri
+        """Return what the redirect URI of the token request has to be; "" without one: OAuth 2.1 has PKCE instead."""
+        return self.row.redirect_uri if self._is_redirect_uri_sent else ""
 
 
 class RequiredPkce(CodeChallenge):
