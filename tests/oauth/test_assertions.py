@@ -215,6 +215,21 @@ def test_a_token_that_was_decided_by_rules_that_changed_meanwhile_is_not_issued(
     assert not AccessToken.objects.exists()
 
 
+def test_an_issuer_with_another_url_gets_none_of_the_connections_of_the_former_one(
+    hub: EmbeddedHub, company: Provider, jobs: Issuer
+) -> None:
+    token = post_assertion(hub, job(hub, company)).json()["access_token"]
+    ended = Connection.objects.get()
+    assert connection_changes.revoke(ended)
+    with running_provider() as other:
+        jobs.issuer = other.url
+        setup.save(jobs)
+        until_refused(hub, token)
+        assert "accepts no assertions" in error_description(post_assertion(hub, job(hub, company)))
+        assert post_assertion(hub, job(hub, other)).status_code == 200
+    assert Connection.objects.get().pk != ended.pk
+
+
 def test_a_connection_that_an_admin_ended_stays_ended(hub: EmbeddedHub, company: Provider, jobs: Issuer) -> None:
     token = post_assertion(hub, job(hub, company)).json()["access_token"]
     assert connection_changes.revoke(Connection.objects.get())

@@ -58,13 +58,16 @@ def verify(
     audiences: Collection[str],
     *,
     token_type: str = "",
+    authorized_party: str = "",
     max_lifetime: int = MAX_LIFETIME_SECONDS,
     may_fetch_keys: bool = True,
 ) -> Mapping[str, Any]:
     """Return the claims of a token of this issuer, for one of these audiences, valid now and not for too long.
 
-    `token_type`: the type that its header must have (RFC 8725, section 3.11). Raises InvalidToken; UnverifiedToken
-    before its signature is verified; and UnknownKey if keys would have to be read and `may_fetch_keys` is off.
+    `token_type`: the type that its header must have (RFC 8725, section 3.11). `authorized_party`: which client an ID
+    token was issued to, if it says so (azp, OpenID Connect Core 1.0, section 3.1.3.7). Raises InvalidToken;
+    UnverifiedToken before its signature is verified; and UnknownKey if keys would have to be read and `may_fetch_keys`
+    is off.
     """
     header, claims = decode_unverified(token)
     if token_type and str(header.get("typ", "")).lower() != token_type:
@@ -78,6 +81,8 @@ def verify(
     audience = claims.get("aud")
     if not set(map(str, audience if isinstance(audience, list) else [audience])) & set(audiences):
         raise InvalidToken("The token is for another audience.")
+    if authorized_party and claims.get("azp", authorized_party) != authorized_party:
+        raise InvalidToken("The token was issued to another client (azp).")
     now, expires_at, not_before = time.time(), claims.get("exp"), claims.get("nbf", 0)
     if not isinstance(expires_at, int | float) or expires_at <= now - LEEWAY_SECONDS:
         raise InvalidToken("The token has expired.")

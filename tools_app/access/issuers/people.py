@@ -91,6 +91,8 @@ def sign_in(
         raise SignInRejected(
             "This account has access that this company does not decide about. Ask an admin of the hub."
         )
+    # As it was when it stated the claims.
+    identity.issuer = issuer
     try:
         identity.signed_in_at, identity.session_ends_at = timezone.now(), session_end
         vouch(identity, claims, refresh_token, is_assertion=is_assertion)
@@ -184,7 +186,7 @@ def refresh_token_of(identity: Identity) -> str:
     if not identity.ciphertext:
         return ""
     try:
-        return encryption.unseal(bytes(identity.ciphertext), _purpose(identity)).decode()
+        return unseal(identity, identity.issuer)
     except encryption.DecryptionError:
         return ""
 
@@ -209,7 +211,7 @@ def vouch(
     identity.ended_at = None
     fields = [*CHECKED] if claimed_at else [*CHECKED, "signed_in_at", "session_ends_at"]
     if refresh_token and len(refresh_token) <= MAX_REFRESH_TOKEN:
-        identity.ciphertext = encryption.seal(refresh_token.encode(), _purpose(identity))
+        identity.ciphertext = encryption.seal(refresh_token.encode(), sealed_for(identity, identity.issuer))
         fields.append("ciphertext")
     is_stored = False
     while not is_stored:
@@ -234,6 +236,8 @@ def _store(
     issuer = Issuer.objects.select_related("tenant").filter(pk=identity.issuer_id).first()
     if issuer is None or not issuer.is_active:
         raise rules.NoMatchingRule("The issuer is turned off.")
+    if issuer.issuer != identity.issuer.issuer:
+        raise rules.NoMatchingRule("The issuer has just been changed. Try again.")
     identity.issuer = issuer
     known = _known_claims(identity) if is_assertion else {}
     claims = {**known, **claims}
@@ -244,7 +248,7 @@ def _store(
         # Before the identity is written: a change of an issuer or its directory locks the change log first, too.
         _set_role(identity, role)
         rows = Issuer.objects.select_for_update(of=("self",), no_key=True).filter(pk=issuer.pk, is_active=True)
-        now = rows.values("rules", "directory_claim", "directory_only").first()
+        now = rows.values("issuer", "rules", "directory_claim", "directory_only").first()
         is_unchanged = now is not None and all(getattr(issuer, name) == value for name, value in now.items())
         # A new role waited for the change log, and the directory may have changed the person meanwhile.
         entry = _entry(identity, claims)
@@ -413,5 +417,23 @@ def _text(claims: Mapping[str, Any], name: str, most: int) -> str:
     return "".join(filter(str.isprintable, value[:most])) if isinstance(value, str) else ""
 
 
-def _purpose(identity: Identity) -> str:
-    return f"identity:{identity.pk}"
+def sealed_for(row: Issuer | Identity, issuer: Issuer) -> str:
+    """Return the purpose for which the client secret of an issuer or the refresh token of a person is sealed.
+
+    The URL is part of it: nothing is sent to another provider.
+    """
+    return f"{_unbound_purpose(row)}:{issuer.issuer}"
+
+
+def unseal(row: Issuer | Identity, issuer: Issuer) -> str:
+    """Return the client secret of an issuer or the refresh token of a person. Raises DecryptionError."""
+    sealed = bytes(row.ciphertext or b"")
+    try:
+        return encryption.unseal(sealed, sealed_for(row, issuer)).decode()
+    except encryption.DecryptionError:
+        # Sealed before the URL was part of the purpose. What another provider left is deleted when the URL changes.
+        return encryption.unseal(sealed, _unbound_purpose(row)).decode()
+
+
+def _unbound_purpose(row: Issuer | Identity) -> str:
+    return f"issuer:{row.pk}" if isinstance(row, Issuer) else f"identity:{row.pk}"
