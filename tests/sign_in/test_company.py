@@ -620,6 +620,7 @@ def test_an_issuer_that_is_turned_off_or_deleted_takes_the_access_of_its_people(
     issuer = ann.issuer
     if how == "deleted":
         setup.delete(issuer)
+        assert not User.objects.get(username="ann@acme").is_active
     else:
         issuer.is_active = False
         issuer.save()
@@ -714,6 +715,7 @@ def test_an_issuer_with_another_url_gets_nothing_of_the_former_one(
         assert role_of("ann@acme") == Role.ADMIN
         assert "client secret again" not in change(other.url, "another secret")
         assert role_of("ann@acme") is None
+        assert not User.objects.get(username="ann@acme").is_active
         assert not Identity.objects.exists()
         assert not Directory.objects.exists()
         # The same subject is another person there.

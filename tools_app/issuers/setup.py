@@ -11,7 +11,7 @@ from tools_app.access.oauth import workloads
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.catalog.http.documents import DocumentError
 from tools_app.issuers import configuration, direct, provider, saml_metadata, tokens
-from tools_app.models import Directory, DirectoryGroup, Identity, Issuer, IssuerProtocol, IssuerUse
+from tools_app.models import Directory, DirectoryGroup, Issuer, IssuerProtocol, IssuerUse
 
 MAX_ISSUERS: Final = 20
 # With another value of one of these, an issuer is another provider, for which nothing of the former one is.
@@ -98,7 +98,6 @@ def save(issuer: Issuer, *, secret: str = "", fields: Sequence[str] | None = Non
         is_moved = stored is not None and _is_moved(stored, issuer)
         if is_moved:
             people.end_all(issuer)
-            Identity.objects.filter(issuer=issuer).delete()
             Directory.objects.filter(issuer=issuer).delete()
             DirectoryGroup.objects.filter(issuer=issuer).delete()
             workloads.delete_all(issuer)

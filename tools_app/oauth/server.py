@@ -56,7 +56,8 @@ class ClientAdapter:
     def get_default_redirect_uri(self) -> str | None:
         """Return the only redirect URI of a client that has one and may leave it out."""
         uris = self.row.redirect_uris
-        return uris[0] if len(uris) == 1 and not redirects.is_loopback(uris[0]) else None
+        may_be_left_out = len(uris) == 1 and redirects.matches(uris[0], uris) and not redirects.is_loopback(uris[0])
+        return uris[0] if may_be_left_out else None
 
     def get_allowed_scope(self, scope: str | None) -> str:
         return scopes.granted(scope)

@@ -14,7 +14,7 @@ from uuid import UUID
 import orjson
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 from django.utils.crypto import get_random_string
 
@@ -154,9 +154,16 @@ def end(identity: Identity, claimed_at: datetime | None = None) -> bool:
 
 
 def end_all(issuer: Issuer) -> None:
-    """Withdraw the access of everybody who came from an issuer, before it is deleted."""
+    """Withdraw the access of everybody who came from an issuer, which is deleted or becomes another one.
+
+    Nobody is known by it any more. The accounts that were its alone are disabled: it stated their e-mails, which nobody
+    has proved.
+    """
     for identity in Identity.objects.filter(issuer=issuer, ended_at=None).select_related("issuer"):
         end(identity)
+    people = User.objects.filter(identity__issuer=issuer, is_superuser=False)
+    people.filter(~Exists(Membership.objects.filter(user=OuterRef("pk")))).update(is_active=False)
+    Identity.objects.filter(issuer=issuer).delete()
 
 
 def claim_check(identity: Identity, now: datetime) -> bool:
