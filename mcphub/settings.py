@@ -281,7 +281,10 @@ ACCOUNT_ADAPTER = "tools_app.sign_in.accounts.AccountAdapter"
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_USER_MODEL_EMAIL_FIELD = "email"
 MFA_ADAPTER = "tools_app.sign_in.accounts.FactorAdapter"
-MFA_FORMS = {"authenticate": "tools_app.sign_in.accounts.RateLimitedCodeForm"}
+MFA_FORMS = {
+    "authenticate": "tools_app.sign_in.accounts.LoginCodeForm",
+    "reauthenticate": "tools_app.sign_in.accounts.ReauthenticationCodeForm",
+}
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True
 MFA_RECOVERY_CODES_SHOW_ONCE = True

@@ -51,6 +51,15 @@ def connect(tmp_path: Path, django_db_blocker: Any) -> Iterator[Callable[..., Da
             connection.close()
 
 
+def test_a_new_database_and_the_files_beside_it_are_readable_by_their_owner_only(
+    tmp_path: Path, connect: Callable[..., DatabaseWrapper]
+) -> None:
+    with connect().cursor() as cursor:
+        cursor.execute(INSERT, ["x"])
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("queue.sqlite3*")}
+    assert modes == dict.fromkeys(["queue.sqlite3", "queue.sqlite3-wal", "queue.sqlite3-shm"], 0o600)
+
+
 @contextmanager
 def transaction_of(connection: DatabaseWrapper) -> Iterator[None]:
     """A transaction, as `atomic` begins and ends it."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -152,11 +153,23 @@ def test_another_key_or_issuer_or_tenant_or_no_token_gets_nothing(
     company.published = [company.key]
     company.key = new_key()
     assert "signature" in error_description(post_assertion(hub, job(hub, company)))
-    assert "No tenant accepts" in error_description(post_assertion(hub, good, resource=f"{hub.url}/t/rival/mcp"))
+    assert "accepts no assertions" in error_description(post_assertion(hub, good, resource=f"{hub.url}/t/rival/mcp"))
     company.key, company.lies = company.published[0], {"iss": "https://evil.example"}
-    assert "No tenant accepts" in error_description(post_assertion(hub, job(hub, company)))
+    assert "accepts no assertions" in error_description(post_assertion(hub, job(hub, company)))
     assert "not a signed JWT" in error_description(post_assertion(hub, "nonsense"))
     assert "invalid_request" in error_description(post_assertion(hub, ""))
+
+
+def test_a_job_names_its_tenant_whoever_else_has_its_issuer(
+    hub: EmbeddedHub, company: Provider, jobs: Issuer, other_tenant: Tenant
+) -> None:
+    """Otherwise a tenant that sets up the same issuer would end what works for others."""
+    token = job(hub, company)
+    for resource in ("", f"{hub.url}/mcp", hub.url):
+        assert error_description(post_assertion(hub, token, resource=resource)).startswith("invalid_target: Name the")
+    issuer_of(other_tenant, company.url, name="Jobs", use="workloads", rules=JOBS)
+    assert post_assertion(hub, token).status_code == 200
+    assert post_assertion(hub, token).status_code == 200
 
 
 def test_changed_rules_and_an_issuer_that_is_off_end_the_tokens_of_jobs(
@@ -170,7 +183,7 @@ def test_changed_rules_and_an_issuer_that_is_off_end_the_tokens_of_jobs(
     assert tools_of(hub, post_assertion(hub, job(hub, company)).json()["access_token"]) == ["count"]
     jobs.is_active = False
     jobs.save()
-    assert "No tenant accepts" in error_description(post_assertion(hub, job(hub, company)))
+    assert "accepts no assertions" in error_description(post_assertion(hub, job(hub, company)))
 
 
 def test_a_changed_rule_leaves_a_job_its_toolset(
@@ -202,6 +215,21 @@ def test_a_token_that_was_decided_by_rules_that_changed_meanwhile_is_not_issued(
     assert not AccessToken.objects.exists()
 
 
+def test_an_issuer_with_another_url_gets_none_of_the_connections_of_the_former_one(
+    hub: EmbeddedHub, company: Provider, jobs: Issuer
+) -> None:
+    token = post_assertion(hub, job(hub, company)).json()["access_token"]
+    ended = Connection.objects.get()
+    assert connection_changes.revoke(ended)
+    with running_provider() as other:
+        jobs.issuer = other.url
+        setup.save(jobs)
+        until_refused(hub, token)
+        assert "accepts no assertions" in error_description(post_assertion(hub, job(hub, company)))
+        assert post_assertion(hub, job(hub, other)).status_code == 200
+    assert Connection.objects.get().pk != ended.pk
+
+
 def test_a_connection_that_an_admin_ended_stays_ended(hub: EmbeddedHub, company: Provider, jobs: Issuer) -> None:
     token = post_assertion(hub, job(hub, company)).json()["access_token"]
     assert connection_changes.revoke(Connection.objects.get())
@@ -230,19 +258,23 @@ def staff(tenant: Tenant, company: Provider, offer: Callable[..., object]) -> Is
 
 @pytest.fixture
 def assistant(application: Application) -> Application:
-    application.register()
+    application.register(token_endpoint_auth_method="client_secret_post")
     return application
+
+
+def credentials(application: Application) -> dict[str, str]:
+    return {"client_id": application.client_id, "client_secret": application.secret}
 
 
 def identity(hub: EmbeddedHub, company: Provider, application: Application, **more: Any) -> str:
     claims = {"aud": hub.url, "client_id": application.client_id, "resource": f"{hub.url}/t/acme/mcp", "typ": JAG}
-    return company.token("u1", **{**claims, **more})
+    return company.token("u1", **{**claims, "jti": uuid4().hex, **more})
 
 
 def test_a_managed_application_connects_without_asking_its_person(
     hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
 ) -> None:
-    response = post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id)
+    response = post_assertion(hub, identity(hub, company, assistant), **credentials(assistant))
     assert response.status_code == 200, response.text
     assert "refresh_token" not in response.json()
     assert tools_of(hub, response.json()["access_token"]) == ["calculator", "echo"]
@@ -253,19 +285,26 @@ def test_a_managed_application_connects_without_asking_its_person(
     assert step.reason.endswith(f" of {staff.name}: {Membership.objects.get(user=row.person).role}.")
 
 
-def test_claude_connects_by_its_metadata_document_without_asking_the_person(
-    hub: EmbeddedHub, company: Provider, staff: Issuer, application: Application
+def test_an_assertion_needs_the_client_that_it_names_and_its_proof(
+    hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
 ) -> None:
-    """Its metadata document names the grant, and no secret."""
-    assert GRANT in CLAUDE.metadata["grant_types"]
+    """Whoever finds an assertion of a public client, such as one that a metadata document names, could use it."""
+    assertion = identity(hub, company, assistant)
+    assert "invalid_client" in error_description(post_assertion(hub, assertion))
+    assert "invalid_client" in error_description(post_assertion(hub, assertion, client_id=assistant.client_id))
     clients.from_document(CLAUDE.document, CLAUDE.metadata)
-    application.client_id = CLAUDE.document
-    response = post_assertion(hub, identity(hub, company, application), client_id=CLAUDE.document)
-    assert response.status_code == 200, response.text
-    assert tools_of(hub, response.json()["access_token"]) == ["calculator", "echo"]
-    # An assertion for another application is not accepted for this client.
-    other = post_assertion(hub, identity(hub, company, application, client_id="another"), client_id=CLAUDE.document)
-    assert "The assertion is for another client." in error_description(other)
+    public = identity(hub, company, assistant, client_id=CLAUDE.document)
+    assert "invalid_client" in error_description(post_assertion(hub, public, client_id=CLAUDE.document))
+    assert post_assertion(hub, assertion, **credentials(assistant)).status_code == 200
+
+
+def test_an_assertion_counts_once(hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application) -> None:
+    """Those of workloads count for as long as they are valid: see above."""
+    assertion = identity(hub, company, assistant)
+    assert post_assertion(hub, assertion, **credentials(assistant)).status_code == 200
+    again = post_assertion(hub, assertion, **credentials(assistant))
+    assert error_description(again) == "invalid_grant: The assertion was used before."
+    assert SignInEvent.objects.filter(step=SignInStep.REJECTED, reason__endswith="used before.").exists()
 
 
 @pytest.mark.parametrize(
@@ -276,35 +315,32 @@ def test_claude_connects_by_its_metadata_document_without_asking_the_person(
         ({"resource": "https://another.example/mcp"}, "invalid_target"),
         ({"groups": ["g1"]}, "No rule of Acme fits your groups (g1)."),
         ({"exp": 1}, "The token has expired."),
+        ({"exp": int(time.time()) + 3600}, "The token is valid for more than 10 minutes."),
+        ({"jti": ""}, "The assertion has no ID (jti)."),
+        ({"jti": ["x"]}, "The assertion has no ID (jti)."),
     ],
 )
 def test_an_identity_that_is_not_for_this_is_refused(
     hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application, claims: dict[str, Any], reason: str
 ) -> None:
-    response = post_assertion(hub, identity(hub, company, assistant, **claims), client_id=assistant.client_id)
+    response = post_assertion(hub, identity(hub, company, assistant, **claims), **credentials(assistant))
     assert reason in error_description(response)
     assert not Connection.objects.exists()
-
-
-def test_an_identity_without_its_client_is_refused(
-    hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
-) -> None:
-    assert "invalid_client" in error_description(post_assertion(hub, identity(hub, company, assistant)))
 
 
 def test_an_id_token_is_no_identity_assertion(
     hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
 ) -> None:
     token = company.token("u1", aud=hub.url, client_id=assistant.client_id)
-    assert "No tenant accepts" in error_description(post_assertion(hub, token, client_id=assistant.client_id))
+    assert "accepts no assertions" in error_description(post_assertion(hub, token, **credentials(assistant)))
 
 
 def test_the_issuer_must_be_allowed_to_sign_applications_in(
     hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
 ) -> None:
     Issuer.objects.update(accepts_assertions=False)
-    assert "No tenant accepts" in error_description(
-        post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id)
+    assert "accepts no assertions" in error_description(
+        post_assertion(hub, identity(hub, company, assistant), **credentials(assistant))
     )
 
 
@@ -313,7 +349,7 @@ def test_the_tenants_policy_counts_for_managed_applications(
     hub: EmbeddedHub, tenant: Tenant, company: Provider, staff: Issuer, assistant: Application, decision: str
 ) -> None:
     ClientPolicy.objects.create(tenant=tenant, host="*", decision=decision)
-    response = post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id)
+    response = post_assertion(hub, identity(hub, company, assistant), **credentials(assistant))
     assert "Acme does not allow this client." in error_description(response)
 
 
@@ -321,7 +357,7 @@ def test_assertions_extend_the_end_that_they_set_and_none_that_an_admin_set(
     hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
 ) -> None:
     def asserted() -> httpx.Response:
-        return post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id)
+        return post_assertion(hub, identity(hub, company, assistant), **credentials(assistant))
 
     assert asserted().status_code == 200
     first = ApiKey.objects.get(connection__person__username="ann@acme").expires_at
@@ -341,11 +377,11 @@ def test_assertions_extend_the_end_that_they_set_and_none_that_an_admin_set(
 def test_an_assertion_that_says_less_of_a_person_takes_nothing_away(
     hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
 ) -> None:
-    token = post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id).json()["access_token"]
-    response = post_assertion(hub, identity(hub, company, assistant, groups=[]), client_id=assistant.client_id)
+    token = post_assertion(hub, identity(hub, company, assistant), **credentials(assistant)).json()["access_token"]
+    response = post_assertion(hub, identity(hub, company, assistant, groups=[]), **credentials(assistant))
     assert "No rule of Acme fits" in error_description(response)
     company.people["u1"].pop("groups")
-    assert post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id).status_code == 200
+    assert post_assertion(hub, identity(hub, company, assistant), **credentials(assistant)).status_code == 200
     assert tools_of(hub, token) == ["calculator", "echo"]
 
 
@@ -353,18 +389,18 @@ def test_an_assertion_gives_no_more_than_its_own_scope_and_what_the_person_allow
     hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
 ) -> None:
     narrow = identity(hub, company, assistant, scope="mcp:read")
-    assert post_assertion(hub, narrow, client_id=assistant.client_id).json()["scope"] == "mcp:read"
+    assert post_assertion(hub, narrow, **credentials(assistant)).json()["scope"] == "mcp:read"
     Connection.objects.update(redirect_uri="http://localhost/callback", scope="mcp:read")
-    whole = post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id)
+    whole = post_assertion(hub, identity(hub, company, assistant), **credentials(assistant))
     assert whole.json()["scope"] == "mcp:read"
-    other = post_assertion(hub, identity(hub, company, assistant, scope="mcp:call"), client_id=assistant.client_id)
+    other = post_assertion(hub, identity(hub, company, assistant, scope="mcp:call"), **credentials(assistant))
     assert error_description(other).startswith("invalid_scope")
 
 
 def test_a_person_who_allows_less_meanwhile_gives_no_token_for_more(
     hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id).status_code == 200
+    assert post_assertion(hub, identity(hub, company, assistant), **credentials(assistant)).status_code == 200
     Connection.objects.update(redirect_uri="http://localhost/callback")
     granted = tenant_scopes.granted
 
@@ -373,7 +409,7 @@ def test_a_person_who_allows_less_meanwhile_gives_no_token_for_more(
         return granted(*args)
 
     monkeypatch.setattr(tenant_scopes, "granted", allow_less)
-    response = post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id)
+    response = post_assertion(hub, identity(hub, company, assistant), **credentials(assistant))
     assert error_description(response).startswith("invalid_grant")
 
 
@@ -400,7 +436,7 @@ def test_an_assertion_beside_the_first_consent_of_its_person_gives_no_more_than_
         return found
 
     monkeypatch.setattr(QuerySet, "first", find_then_consent)
-    response = post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id)
+    response = post_assertion(hub, identity(hub, company, assistant), **credentials(assistant))
     assert consents == [None]
     assert response.json()["scope"] == "mcp:read"
     assert Connection.objects.get().key.tool_patterns == ["echo"]
@@ -417,7 +453,7 @@ def test_a_connection_of_an_assertion_is_stored_with_its_end(
 
     post_save.connect(note, sender=Connection)
     try:
-        assert post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id).status_code == 200
+        assert post_assertion(hub, identity(hub, company, assistant), **credentials(assistant)).status_code == 200
     finally:
         post_save.disconnect(note, sender=Connection)
     assert [row.asserted_until for row in stored] == [stored[0].key.expires_at]

@@ -55,11 +55,22 @@ def site(application: Application) -> Application:
         ({"resource": "http://127.0.0.1:1/t/acme/mcp"}, "invalid_target"),
     ],
 )
-def test_a_faulty_request_returns_to_the_client_with_its_state_and_the_issuer(
+def test_a_faulty_request_returns_to_the_client_that_its_person_allowed_with_its_state_and_the_issuer(
     hub: EmbeddedHub, ann: Person, application: Application, changes: dict[str, str | None], error: str
 ) -> None:
+    """Others get a page: the hub is no link to whatever site somebody registered."""
+    application.redirect_uri = "https://evil.example/landing"
     application.register()
-    response = ann.open(application.url(**changes))
+
+    def nothing_was_sent() -> bool:
+        response = ann.browser.get(application.url(**changes))
+        return response.status_code == 400 and "Nothing was sent to evil.example." in response.text
+
+    assert nothing_was_sent()
+    page = ann.open(application.url())
+    assert nothing_was_sent()
+    ann.decide(page)
+    response = ann.browser.get(application.url(**changes))
     assert response.status_code == 302
     assert response.headers["location"].startswith(f"{application.redirect_uri}?")
     parameters = redirect_parameters(response.headers["location"])
@@ -80,6 +91,8 @@ def test_a_faulty_request_returns_to_the_client_with_its_state_and_the_issuer(
         ({"redirect_uri": 'http://localhost/"><script>'}, "unusual characters"),
         ({"client_id": "x" * 3000}, "too long"),
         ({"client_id": "https://claude.example"}, "could not be read"),
+        ({"client_id": "https://[::1"}, "could not be read"),
+        ({"client_id": "https://[::1]:x/metadata"}, "could not be read"),
         # Allowed networks of tenants do not apply to it.
         (
             {"client_id": "https://127.0.0.1/metadata"},
@@ -323,6 +336,7 @@ def test_an_ended_connection_needs_a_new_consent(ann: Person, site: Application)
         ({"*": "allow", "*.example": "ask"}, False),
         ({"claude.example": "deny", "*.example": "allow"}, False),
         ({"localhost": "deny"}, True),
+        ({"127.0.0.1": "deny"}, True),
     ],
 )
 def test_the_most_specific_policy_of_a_tenant_counts(
@@ -348,8 +362,22 @@ def test_the_most_specific_policy_of_a_tenant_counts(
         ("https://evil.example:8443/cb", "evil.example"),
         ("http://LOCALHOST/cb", "localhost"),
         ("http://127.0.0.1:99/cb", "127.0.0.1"),
+        ("http://127.0.0.1:99/cb", "127.0.*"),
         ("http://[::1]/cb", "[::1]"),
-        ("http://[::1]:99/cb", "[::1]"),
+        ("http://[::1]:99/cb", "localhost"),
+        ("http://127.0.0.1/cb", "localhost"),
+        ("http://localhost/cb", "127.0.0.1"),
+        ("https://127.1/cb", "localhost"),
+        ("https://127.8.8.8/cb", "localhost"),
+        ("https://0x7f.1/cb", "localhost"),
+        ("https://2130706433/cb", "localhost"),
+        ("https://017700000001/cb", "localhost"),
+        ("https://0/cb", "localhost"),
+        ("https://localhost./cb", "localhost"),
+        ("https://app.localhost/cb", "localhost"),
+        ("https://[::ffff:127.0.0.1]/cb", "localhost"),
+        ("https://[::ffff:7f00:1]/cb", "[::1]"),
+        ("https://[0:0:0:0:0:0:0:1]/cb", "[::1]"),
         ("Cursor://app/cb", "cursor:"),
     ],
 )
@@ -360,6 +388,15 @@ def test_no_spelling_of_a_host_gets_around_a_policy(tenant: Tenant, redirect: st
     client.source, client.client_id = ClientSource.DOCUMENT, redirect
     if redirect.startswith("https"):
         assert policy.decision_on(tenant, client, "https://other.example/") is ClientDecision.DENY
+
+
+def test_of_two_policies_for_this_computer_the_stricter_counts(tenant: Tenant) -> None:
+    client, _ = clients.register({"redirect_uris": ["http://localhost/"]})
+    for host, decision in (("127.0.0.1", "allow"), ("[::1]", "deny"), ("localhost", "ask"), ("128.0.0.1", "deny")):
+        ClientPolicy.objects.create(tenant=tenant, host=host, decision=decision)
+    assert policy.decision_on(tenant, client, "http://127.0.0.1:99/cb") is ClientDecision.DENY
+    ClientPolicy.objects.filter(host="[::1]").delete()
+    assert policy.decision_on(tenant, client, "http://[::1]/cb") is ClientDecision.ASK
 
 
 def test_a_policy_counts_for_what_was_allowed_before(ann: Person, site: Application, tenant: Tenant) -> None:

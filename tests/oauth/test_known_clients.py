@@ -183,7 +183,7 @@ def test_a_client_returns_nowhere_else(
         (known_clients.CODEX, {"chatgpt.com"}),
         (known_clients.VS_CODE, {"vscode.dev"}),
         (known_clients.CURSOR, {"cursor:", "localhost"}),
-        (known_clients.VS_CODE_REGISTERED, {"127.0.0.1", "vscode.dev"}),
+        (known_clients.VS_CODE_REGISTERED, {"localhost", "vscode.dev"}),
     ],
 )
 def test_a_policy_names_a_client_as_an_admin_would(

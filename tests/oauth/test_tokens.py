@@ -164,6 +164,16 @@ def test_a_code_is_good_only_for_what_it_was_made_for(
     assert not AccessToken.objects.exists()
 
 
+def test_a_token_request_of_oauth_2_1_names_no_redirect_uri(ann: Person, application: Application) -> None:
+    """One that is sent counts, also if it is empty."""
+    application.register()
+    location = ann.connect(application.url(), ["echo"])
+    code = redirect_parameters(location)["code"]
+    fields = {"grant_type": "authorization_code", "code": code, "code_verifier": application.verifier}
+    assert error_of(application.token(**fields, redirect_uri="")) == "invalid_grant"
+    assert application.token(**fields).status_code == 200
+
+
 def test_a_code_is_of_one_client(hub: EmbeddedHub, ann: Person, application: Application) -> None:
     application.register()
     location = ann.connect(application.url(), ["echo"])

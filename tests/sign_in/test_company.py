@@ -1,5 +1,7 @@
 """Sign-in with a company's OpenID Connect provider: accounts, roles, and leaving."""
 
+import base64
+import json
 from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import timedelta
@@ -17,12 +19,14 @@ from joserfc.jwk import OKPKey
 
 from tests.sign_in.provider import LOOPBACK, RULES, Provider, issuer_of, new_key, running_provider, sign_in
 from tools_app.access import invitations
+from tools_app.access.issuers import directory as directory_access
 from tools_app.access.issuers import people, rules
 from tools_app.access.members import UnknownPerson, person_named
 from tools_app.admin.connections.sign_ins import COLOURS
 from tools_app.audit.changes import changes
+from tools_app.core import encryption
 from tools_app.issuers import configuration, directory, provider, setup
-from tools_app.models import Change, Identity, Issuer, Membership, Role, SignInEvent, SignInStep, Tenant
+from tools_app.models import Change, Directory, Identity, Issuer, Membership, Role, SignInEvent, SignInStep, Tenant
 
 
 @pytest.fixture
@@ -322,6 +326,7 @@ def test_a_private_address_is_reached_from_the_tenants_allowed_networks_only(cli
         ({"iss": "https://evil.example"}, "The token is of another issuer."),
         ({"aud": "another"}, "The token is for another audience."),
         ({"aud": ["another", "third"]}, "The token is for another audience."),
+        ({"aud": ["hub", "third"], "azp": "third"}, "The token was issued to another client (azp)."),
         ({"exp": 1}, "The token has expired."),
         ({"exp": 10**11}, "The token is valid for more than a day."),
         ({"nbf": 10**11}, "The token is not valid yet."),
@@ -615,6 +620,7 @@ def test_an_issuer_that_is_turned_off_or_deleted_takes_the_access_of_its_people(
     issuer = ann.issuer
     if how == "deleted":
         setup.delete(issuer)
+        assert not User.objects.get(username="ann@acme").is_active
     else:
         issuer.is_active = False
         issuer.save()
@@ -683,6 +689,71 @@ def test_what_cannot_work_is_said_when_it_is_saved(
     response = admin.post(reverse("admin:tools_app_issuer_add"), issuer_fields(company, acme, **wrong))
     assert message in response.content.decode()
     assert not Issuer.objects.exists()
+
+
+@pytest.mark.parametrize("way", ["admin", "rest"])
+def test_an_issuer_with_another_url_gets_nothing_of_the_former_one(
+    admin: Client, ann: Identity, acme: Tenant, company: Provider, way: str
+) -> None:
+    directory_access.issue(ann.issuer)
+    admin.force_login(User.objects.get(username="boss"))
+
+    def change(url: str, secret: str) -> str:
+        if way == "admin":
+            data = issuer_fields(company, acme, issuer=url, secret=secret, rules=json.dumps(RULES))
+            response = admin.post(reverse("admin:tools_app_issuer_change", args=[ann.issuer_id]), data)
+        else:
+            body = {"issuer": url, **({"secret": secret} if secret else {})}
+            path = f"/api/v1/issuers/{ann.issuer_id}/"
+            response = admin.patch(path, body, content_type="application/json")
+        return response.content.decode() if response.status_code in {200, 400} else ""
+
+    with running_provider() as other:
+        assert "Enter the client secret again: the stored one is for" in change(other.url, "")
+        assert role_of("ann@acme") == Role.ADMIN
+        assert "client secret again" not in change(company.url, "")
+        assert role_of("ann@acme") == Role.ADMIN
+        assert "client secret again" not in change(other.url, "another secret")
+        assert role_of("ann@acme") is None
+        assert not User.objects.get(username="ann@acme").is_active
+        assert not Identity.objects.exists()
+        assert not Directory.objects.exists()
+        # The same subject is another person there.
+        other.set("u9", preferred_username="ann", groups=["staff-1"])
+        sign_in(Client(), Issuer.objects.get(), other, "u9")
+        assert Membership.objects.get(role=Role.AUDITOR).user.username == "ann2@acme"
+        assert [base64.b64decode(sent.removeprefix("Basic ")) for sent in other.seen] == [b"hub:another%20secret"]
+
+
+def test_what_is_sealed_for_one_url_is_not_read_for_another(client: Client, ann: Identity, company: Provider) -> None:
+    token = people.refresh_token_of(ann)
+    assert token
+    with running_provider() as other:
+        Issuer.objects.update(issuer=other.url)
+        moved = Identity.objects.select_related("issuer").get()
+        assert people.refresh_token_of(moved) == ""
+        response = sign_in(client, moved.issuer, other, "u9")
+        assert "The client secret of Acme Login cannot be read. Enter it again." in response.content.decode()
+        assert not other.seen
+    # What was sealed before the URL was part of the purpose is still read.
+    Identity.objects.update(ciphertext=encryption.seal(b"old", f"identity:{ann.pk}"))
+    assert people.refresh_token_of(Identity.objects.select_related("issuer").get()) == "old"
+
+
+def test_claims_of_a_provider_whose_url_changes_meanwhile_let_nobody_in(
+    client: Client, issuer: Issuer, company: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish = provider.finish
+
+    def finished(*arguments: Any) -> provider.SignInResult:
+        result = finish(*arguments)
+        Issuer.objects.update(issuer="https://another.example")
+        return result
+
+    monkeypatch.setattr(provider, "finish", finished)
+    company.set("u1", groups=["mcp-admins"])
+    assert "has just been changed" in sign_in(client, issuer, company, "u1").content.decode()
+    assert not Membership.objects.exists()
 
 
 def test_a_private_issuer_is_refused_with_who_may_allow_it(admin: Client, acme: Tenant, company: Provider) -> None:

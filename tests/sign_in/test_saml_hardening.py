@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from tests.sign_in.provider import RULES
 from tests.sign_in.test_saml import ENTITY, at, begin_sign_in, copy_of, issuer, metadata, post_response, saml_response
-from tools_app.access.issuers import assertions
+from tools_app.access import single_use
 from tools_app.access.limits import limits
 from tools_app.access.oauth import pruning
 from tools_app.issuers import setup
@@ -170,17 +170,17 @@ def test_two_issuers_may_use_the_same_id(issuer: Issuer) -> None:
     setup.check(other)
     other.save()
     ends = timezone.now() + timedelta(hours=1)
-    assert assertions.use(issuer, ["assertion a"], ends)
-    assert assertions.use(other, ["assertion a"], ends)
-    assert not assertions.use(issuer, ["assertion b", "assertion a"], ends)
+    assert single_use.use(issuer, ["assertion a"], ends)
+    assert single_use.use(other, ["assertion a"], ends)
+    assert not single_use.use(issuer, ["assertion b", "assertion a"], ends)
     # Neither was stored.
-    assert assertions.use(issuer, ["assertion b"], ends)
+    assert single_use.use(issuer, ["assertion b"], ends)
 
 
 def test_a_provider_whose_memory_is_full_is_told_so(
     issuer: Issuer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assertions, "MAX_REMEMBERED", 2)
+    monkeypatch.setattr(single_use, "MAX_REMEMBERED", 2)
     assert sign_in(client, issuer).status_code == 302
     assert "Too many people of Acme sign in now" in sign_in(Client(), issuer).content.decode()
     UsedAssertion.objects.update(expires_at=timezone.now())

@@ -319,6 +319,36 @@ def test_metadata_is_found_at_each_well_known_address(
     sign_in(admin, oauth_upstream, authorization_server)
 
 
+@pytest.mark.parametrize("path", ["", "/realm"])
+@pytest.mark.parametrize(("listed", "own", "configured"), [("/", "", ""), ("", "/", ""), ("", "", "/"), ("//", "", "")])
+def test_one_slash_at_the_end_of_an_issuer_makes_no_difference(
+    admin: Client,
+    oauth_upstream: Upstream,
+    authorization_server: AuthorizationServer,
+    path: str,
+    listed: str,
+    own: str,
+    configured: str,
+) -> None:
+    """Of the list in the resource's metadata, the server's metadata, and the settings of the upstream."""
+    issuer = f"{authorization_server.url}{path}"
+    authoring.set_secret(oauth_upstream.tenant, "CLIENT", "hush:hush")
+    oauth_upstream.oauth_client_id, oauth_upstream.oauth_client_secret = "known", "CLIENT"
+    oauth_upstream.oauth_issuer = issuer + configured
+    oauth_upstream.save()
+    if path:
+        authorization_server.metadata_path = f"/.well-known/oauth-authorization-server{path}"
+    authorization_server.server["issuer"] = issuer + own
+    authorization_server.resource["authorization_servers"] = [issuer + listed]
+    if listed == "//":
+        assert "of another issuer" in start_sign_in(admin, oauth_upstream)
+        return
+    answer = authorization_server.allow(start_sign_in(admin, oauth_upstream))
+    # Its answer may name it in the other spelling, too.
+    answer["iss"] = issuer if own else f"{issuer}/"
+    assert "Signed in" in finish_sign_in(admin, answer)
+
+
 OLD_SERVER = frozenset({RESOURCE, f"{RESOURCE}/mcp"})
 
 

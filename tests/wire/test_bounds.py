@@ -1308,7 +1308,7 @@ def saml_response(_ctx: ProbeContext) -> None:
 
 @probe("page that a sign-in leads to")
 @probe("sign-ins by SAML that a browser has begun")
-@probe("used assertions of an issuer that are remembered")
+@probe("used assertions of an issuer or client that are remembered")
 def sign_in_by_saml(_ctx: ProbeContext) -> None:
     """Shown by `tests/sign_in/test_saml_hardening.py`."""
 

@@ -4,7 +4,7 @@ An address gets more attempts than a person needs, and a name as many from all a
 down distributed guessing. A successful login does not count.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Final
@@ -26,26 +26,30 @@ class TooManyAttempts(Exception):
 
 
 @contextmanager
-def attempt(name: str, address: str) -> Iterator[None]:
-    """Count a login attempt for WAIT_SECONDS if the block raises ValidationError.
+def attempt(name: str, address: str, limits_of_name: Sequence[tuple[int, float]] = ()) -> Iterator[None]:
+    """Count a login attempt if the block raises ValidationError: for WAIT_SECONDS, or as `limits_of_name` says.
 
-    Raises TooManyAttempts before the block runs.
+    `limits_of_name`: how many failures of the name count in how many seconds, for each of several times. Raises
+    TooManyAttempts before the block runs.
     """
     # A name is user input: of any length, and perhaps the password.
     digest = sha256(name.casefold().encode(errors="replace")).hexdigest()
-    places = [
-        ConcurrencyLimit("address", "logins", MAX_OF_ADDRESS, f"logins:address:{rate_limit_key(address)}"),
-        ConcurrencyLimit("name", "logins", MAX_OF_NAME, f"logins:name:{digest}"),
-    ]
+    by_address = ConcurrencyLimit("address", "logins", MAX_OF_ADDRESS, f"logins:address:{rate_limit_key(address)}")
+    places = [(by_address, WAIT_SECONDS)]
+    for most, seconds in limits_of_name or ((MAX_OF_NAME, WAIT_SECONDS),):
+        places.append((ConcurrencyLimit("name", "logins", most, f"logins:name:{digest}:{seconds:g}"), seconds))
     id = str(new_id())
-    if limits.acquire_here(places, id, WAIT_SECONDS) is not None:
-        raise TooManyAttempts
+    acquired: list[str] = []
     failed = False
     try:
+        for place, seconds in places:
+            if limits.acquire_here([place], id, seconds) is not None:
+                raise TooManyAttempts
+            acquired.append(place.key)
         yield
     except ValidationError:
         failed = True
         raise
     finally:
         if not failed:
-            limits.release_of([place.key for place in places], id)
+            limits.release_of(acquired, id)

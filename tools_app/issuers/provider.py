@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from authlib.common.urls import add_params_to_uri
 
-from tools_app.access.issuers import rules
+from tools_app.access.issuers import people, rules
 from tools_app.catalog.http import documents
 from tools_app.catalog.http.documents import DocumentError
 from tools_app.core import encryption
@@ -112,14 +112,9 @@ def refresh(issuer: Issuer, refresh_token: str, known: Mapping[str, Any]) -> Sig
     return SignInResult(claims, _refresh_token(token_response) or refresh_token)
 
 
-def purpose(issuer: Issuer) -> str:
-    """Return the purpose for which the client secret is sealed."""
-    return f"issuer:{issuer.pk}"
-
-
 def seal_secret(issuer: Issuer, secret: str) -> None:
-    """Set the client secret of an issuer that is saved next; "" removes it."""
-    issuer.ciphertext = encryption.seal(secret.encode(), purpose(issuer)) if secret else None
+    """Set the client secret of an issuer that is saved next, for its URL; "" removes it."""
+    issuer.ciphertext = encryption.seal(secret.encode(), people.sealed_for(issuer, issuer)) if secret else None
 
 
 def _configuration(issuer: Issuer) -> configuration.Configuration:
@@ -158,7 +153,7 @@ def _secret(issuer: Issuer) -> str:
     if not issuer.ciphertext:
         return ""
     try:
-        return encryption.unseal(bytes(issuer.ciphertext), purpose(issuer)).decode()
+        return people.unseal(issuer, issuer)
     except encryption.DecryptionError:
         raise SignInFailed(f"The client secret of {issuer.name} cannot be read. Enter it again.") from None
 
@@ -170,8 +165,9 @@ def _refusal(issuer: Issuer, body: Mapping[str, Any]) -> SignInFailed:
 
 
 def _claims(issuer: Issuer, token_response: Mapping[str, Any]) -> Mapping[str, Any]:
+    id_token = str(token_response.get("id_token", ""))
     try:
-        return tokens.verify(issuer, str(token_response.get("id_token", "")), [issuer.client_id])
+        return tokens.verify(issuer, id_token, [issuer.client_id], authorized_party=issuer.client_id)
     except tokens.InvalidToken as problem:
         raise SignInFailed(f"The answer of {issuer.name} is not valid. {problem}") from problem
 

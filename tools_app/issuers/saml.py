@@ -17,7 +17,7 @@ from xml.sax.saxutils import quoteattr
 
 import orjson
 
-from tools_app.access.issuers import assertions
+from tools_app.access import single_use
 from tools_app.catalog.http.documents import DocumentError
 from tools_app.issuers import saml_metadata
 from tools_app.issuers.provider import SignInFailed
@@ -151,8 +151,8 @@ def finish(issuer: Issuer, response: UnverifiedResponse, sp: ServiceProvider) ->
         replay_keys.append(f"request {response.request_id}")
         expires_at = max(expires_at, datetime.now(UTC) + REQUEST_LIFETIME)
     try:
-        is_first = assertions.use(issuer, replay_keys, expires_at + CLOCK_SKEW)
-    except assertions.TooMany:
+        is_first = single_use.use(issuer, replay_keys, expires_at + CLOCK_SKEW)
+    except single_use.TooMany:
         raise SignInFailed(f"Too many people of {issuer.name} sign in now. Try again in some minutes.") from None
     if not is_first:
         raise SignInFailed("This answer was used before. Sign in again.")

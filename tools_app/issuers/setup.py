@@ -1,6 +1,6 @@
 """Issuers as people set them up: checks before saving, and a trial of the rules on a token."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from django.core.exceptions import ValidationError
@@ -10,10 +10,12 @@ from tools_app.access.issuers.rules import NoMatchingRule, Rule
 from tools_app.access.oauth import workloads
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.catalog.http.documents import DocumentError
-from tools_app.issuers import configuration, direct, saml_metadata, tokens
-from tools_app.models import Issuer, IssuerProtocol, IssuerUse
+from tools_app.issuers import configuration, direct, provider, saml_metadata, tokens
+from tools_app.models import Directory, DirectoryGroup, Issuer, IssuerProtocol, IssuerUse
 
 MAX_ISSUERS: Final = 20
+# With another value of one of these, an issuer is another provider, for which nothing of the former one is.
+PROVIDER_FIELDS: Final = ("issuer", "protocol")
 
 
 class RuleTrial(NamedTuple):
@@ -24,9 +26,14 @@ class RuleTrial(NamedTuple):
     problem: str
 
 
-def check(issuer: Issuer) -> None:
-    """Check an issuer that is saved next, and that its keys can be read. Raises ValidationError."""
+def check(issuer: Issuer, secret: str = "") -> None:
+    """Check an issuer that is saved next with a new client secret, if there is one, and that its keys can be read.
+
+    Raises ValidationError.
+    """
     issuer.full_clean(validate_unique=False, validate_constraints=False)
+    if not secret:
+        _check_stored_secret(issuer)
     for name, message in url_problems(issuer).items():
         raise ValidationError({name: message})
     if issuer.protocol == IssuerProtocol.SAML and (missing := saml_metadata.missing_extra()):
@@ -47,6 +54,14 @@ def check(issuer: Issuer) -> None:
         configuration.keys(issuer.issuer, issuer.tenant.allowed_networks)
     except DocumentError as problem:
         raise ValidationError({"issuer": f"Its configuration could not be read: {problem}"}) from problem
+
+
+def _check_stored_secret(issuer: Issuer) -> None:
+    """Raise ValidationError if the stored client secret is that of another provider."""
+    stored = Issuer.objects.filter(pk=issuer.pk).exclude(ciphertext=None).first()
+    needs_secret = issuer.use == IssuerUse.PEOPLE and issuer.protocol == IssuerProtocol.OIDC
+    if stored is not None and needs_secret and _is_moved(stored, issuer):
+        raise ValidationError({"secret": f"Enter the client secret again: the stored one is for {stored.issuer}."})
 
 
 def url_problems(issuer: Issuer) -> dict[str, str]:
@@ -70,6 +85,31 @@ def _check_metadata(issuer: Issuer) -> None:
     except DocumentError as problem:
         field = "metadata_url" if issuer.metadata_url else "metadata"
         raise ValidationError({field: f"The metadata could not be used: {problem}"}) from problem
+
+
+def save(issuer: Issuer, *, secret: str = "", fields: Sequence[str] | None = None) -> None:
+    """Store an issuer, or these fields of one, with a new client secret, if there is one, and apply what it says.
+
+    An issuer with another URL is another provider. It gets neither the client secret and the refresh tokens of the
+    former one, nor the accounts of its people, its directory and its workloads, which end.
+    """
+    with change_log_transaction():
+        stored = Issuer.objects.select_for_update(of=("self",)).filter(pk=issuer.pk).first()
+        is_moved = stored is not None and _is_moved(stored, issuer)
+        if is_moved:
+            people.end_all(issuer)
+            Directory.objects.filter(issuer=issuer).delete()
+            DirectoryGroup.objects.filter(issuer=issuer).delete()
+            workloads.delete_all(issuer)
+        if secret or is_moved:
+            provider.seal_secret(issuer, secret)
+            fields = [*fields, "ciphertext"] if fields is not None else None
+        issuer.save(update_fields=fields)
+        apply_changes(issuer)
+
+
+def _is_moved(stored: Issuer, issuer: Issuer) -> bool:
+    return any(getattr(stored, name) != getattr(issuer, name) for name in PROVIDER_FIELDS)
 
 
 def apply_changes(issuer: Issuer) -> None:
@@ -101,7 +141,8 @@ def try_rules(issuer: Issuer, token: str, hub_url: str) -> RuleTrial:
     try:
         if issuer.use == IssuerUse.DIRECT:
             direct.check_type(header, claims)
-        tokens.verify(issuer, token, _audiences(issuer, hub_url))
+        client_id = issuer.client_id if issuer.use == IssuerUse.PEOPLE else ""
+        tokens.verify(issuer, token, _audiences(issuer, hub_url), authorized_party=client_id)
     except (tokens.InvalidToken, direct.TokenRejected) as invalid:
         problem = str(invalid)
     try:

@@ -53,12 +53,21 @@ def is_storable(json: bytes) -> bool:
 
 
 def verify(
-    issuer: Issuer, token: str, audiences: Collection[str], *, token_type: str = "", may_fetch_keys: bool = True
+    issuer: Issuer,
+    token: str,
+    audiences: Collection[str],
+    *,
+    token_type: str = "",
+    authorized_party: str = "",
+    max_lifetime: int = MAX_LIFETIME_SECONDS,
+    may_fetch_keys: bool = True,
 ) -> Mapping[str, Any]:
-    """Return the claims of a token of this issuer, for one of these audiences, valid now.
+    """Return the claims of a token of this issuer, for one of these audiences, valid now and not for too long.
 
-    `kind`: the type that its header must have (RFC 8725, section 3.11). Raises InvalidToken; UnverifiedToken before its
-    signature is verified; and UnknownKey if keys would have to be read and `may_read` is off.
+    `token_type`: the type that its header must have (RFC 8725, section 3.11). `authorized_party`: which client an ID
+    token was issued to, if it says so (azp, OpenID Connect Core 1.0, section 3.1.3.7). Raises InvalidToken;
+    UnverifiedToken before its signature is verified; and UnknownKey if keys would have to be read and `may_fetch_keys`
+    is off.
     """
     header, claims = decode_unverified(token)
     if token_type and str(header.get("typ", "")).lower() != token_type:
@@ -72,11 +81,14 @@ def verify(
     audience = claims.get("aud")
     if not set(map(str, audience if isinstance(audience, list) else [audience])) & set(audiences):
         raise InvalidToken("The token is for another audience.")
+    if authorized_party and claims.get("azp", authorized_party) != authorized_party:
+        raise InvalidToken("The token was issued to another client (azp).")
     now, expires_at, not_before = time.time(), claims.get("exp"), claims.get("nbf", 0)
     if not isinstance(expires_at, int | float) or expires_at <= now - LEEWAY_SECONDS:
         raise InvalidToken("The token has expired.")
-    if expires_at > now + MAX_LIFETIME_SECONDS:
-        raise InvalidToken("The token is valid for more than a day.")
+    if expires_at > now + max_lifetime:
+        longest = "a day" if max_lifetime == MAX_LIFETIME_SECONDS else f"{max_lifetime // 60} minutes"
+        raise InvalidToken(f"The token is valid for more than {longest}.")
     if not isinstance(not_before, int | float) or not_before > now + LEEWAY_SECONDS:
         raise InvalidToken("The token is not valid yet.")
     return claims

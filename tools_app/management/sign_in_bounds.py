@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tools_app.access.issuers import assertions as used_assertions
+from tools_app.access import single_use
 from tools_app.access.issuers import directory as scim_directory
 from tools_app.access.issuers import people, provisioning
 from tools_app.access.oauth import (
@@ -91,7 +91,9 @@ def sign_in_bounds() -> Sequence[Bound]:
             f"{saml_requests.MAX_PENDING}, {saml_requests.MAX_BYTES} bytes together",
             note="the oldest ends",
         ),
-        Bound("used assertions of an issuer that are remembered", f"{used_assertions.MAX_REMEMBERED}", note="refused"),
+        Bound(
+            "used assertions of an issuer or client that are remembered", f"{single_use.MAX_REMEMBERED}", note="refused"
+        ),
         Bound("SAML metadata that is read", f"{issued_configuration.MAX_BYTES} bytes", note="rejected on save"),
         Bound("SAML metadata that is pasted", f"{issuers.MAX_METADATA} characters", note="rejected on save"),
         Bound("certificates of a SAML issuer", f"{saml_metadata.MAX_CERTIFICATES}", note="rejected on save"),

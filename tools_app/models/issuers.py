@@ -11,6 +11,7 @@ from django.db import models
 from django.utils import timezone
 
 from tools_app.models.ids import new_id
+from tools_app.models.oauth import OAuthClient
 from tools_app.models.recorded import Recorded
 from tools_app.models.tenants import Role, Tenant
 from tools_app.models.validators import ONE_LINE, validate_key_names, validate_patterns
@@ -256,17 +257,25 @@ class Issuer(Recorded):
 
 
 class UsedAssertion(models.Model):
-    """The ID of an assertion that was used, or of the request that it answered, as a digest, until it has expired."""
+    """An ID that counts once, as a digest, until it has expired.
+
+    It is of an assertion that an issuer or a client signed, of a request that a SAML provider answered, or, without
+    either, the code of a person's second factor.
+    """
 
     digest = models.CharField(primary_key=True, max_length=64)
-    issuer = models.ForeignKey(Issuer, on_delete=models.CASCADE, related_name="+", db_index=False)
+    issuer = models.ForeignKey(Issuer, null=True, on_delete=models.CASCADE, related_name="+", db_index=False)
+    client = models.ForeignKey(OAuthClient, null=True, on_delete=models.CASCADE, related_name="+", db_index=False)
     expires_at = models.DateTimeField(db_index=True)
 
     class Meta:
-        indexes = [models.Index(fields=["issuer", "expires_at"], name="assertion_by_issuer")]
+        indexes = [
+            models.Index(fields=["issuer", "expires_at"], name="assertion_by_issuer"),
+            models.Index(fields=["client", "expires_at"], name="assertion_by_client"),
+        ]
 
     def __str__(self) -> str:
-        return f"used assertion of {self.issuer_id}"
+        return f"used until {self.expires_at}"
 
 
 class Identity(models.Model):

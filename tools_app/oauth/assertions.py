@@ -1,11 +1,13 @@
 """Access tokens for signed assertions of a tenant's issuer (RFC 7523, section 2.1).
 
 An identity assertion (ID-JAG, SEP-990) is about a person, and about an application that the company manages: it is
-connected without asking the person. Every other token is that of a workload, such as a job of GitHub Actions or a pod
-of Kubernetes, which needs no client and no secret. Neither gets a refresh token.
+connected without asking the person. It counts once, for minutes, and from a client that proves who it is. Every other
+token is that of a workload, such as a job of GitHub Actions or a pod of Kubernetes, which needs no client and no
+secret, and may use its token again while that is valid. Neither gets a refresh token.
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from authlib.oauth2.rfc6749 import (
@@ -19,6 +21,7 @@ from authlib.oauth2.rfc6749.hooks import hooked
 from django.db import transaction
 from django.http import HttpRequest
 
+from tools_app.access import single_use
 from tools_app.access.issuers import people, rules
 from tools_app.access.oauth import clients, connections, policy, scopes, tenant_scopes, tokens, workloads
 from tools_app.access.principal import client_ip_of
@@ -30,6 +33,7 @@ from tools_app.oauth.server import (
     JWT_BEARER,
     NO_STORE,
     ClientAdapter,
+    InvalidTargetError,
     check_connection,
     issue_tokens,
     issuer_of,
@@ -39,6 +43,9 @@ from tools_app.oauth.server import (
 )
 
 ID_JAG: Final = "oauth-id-jag+jwt"
+# Of an identity assertion.
+MAX_LIFETIME_SECONDS: Final = 600
+MAX_JTI: Final = 200
 USER_CLIENT_SOURCES: Final = (ClientSource.DOCUMENT, ClientSource.DYNAMIC)
 
 
@@ -46,7 +53,8 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
     """An assertion in place of a code."""
 
     GRANT_TYPE = JWT_BEARER
-    TOKEN_ENDPOINT_AUTH_METHODS = clients.AUTH_METHODS
+    # Of the client of an identity assertion, which anybody who finds it could use otherwise.
+    TOKEN_ENDPOINT_AUTH_METHODS = (*clients.SECRET_METHODS, clients.SIGNED)
 
     def validate_token_request(self) -> None:
         """Find what the assertion is about. Raises an OAuth2Error."""
@@ -92,6 +100,7 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
             raise self._record_rejection(issuer, "The assertion is for another client.", client)
         if policy.decision_on(issuer.tenant, client, "") is not ClientDecision.ALLOW:
             raise self._record_rejection(issuer, f"{issuer.tenant.name} does not allow this client.", client)
+        self._use(issuer, verified, client)
         try:
             with recording_as(_actor(page, issuer)):
                 identity = people.identity_of_assertion(issuer, verified)
@@ -105,6 +114,21 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
         if connections.was_asked_for(row):
             self._scope_limits.append(row.scope)
         return row
+
+    def _use(self, issuer: Issuer, claims: Mapping[str, Any], client: OAuthClient) -> None:
+        """Raise InvalidGrantError unless an identity assertion is used for the first time."""
+        jti = claims.get("jti")
+        if not isinstance(jti, str) or not 0 < len(jti) <= MAX_JTI:
+            raise self._record_rejection(issuer, "The assertion has no ID (jti).", client)
+        until = datetime.fromtimestamp(claims["exp"] + issuer_tokens.LEEWAY_SECONDS, UTC)
+        try:
+            is_first = single_use.use(issuer, [f"identity assertion {jti}"], until)
+        except single_use.TooMany:
+            raise self._record_rejection(
+                issuer, "Too many people of the issuer connect now. Try again.", client
+            ) from None
+        if not is_first:
+            raise self._record_rejection(issuer, "The assertion was used before.", client)
 
     def _workload_connection(self, assertion: str, claims: Mapping[str, Any]) -> Connection:
         """Return the connection of the workload that an assertion names."""
@@ -144,26 +168,32 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
             raise self._record_rejection(issuer, "The issuer has just been changed. Try again.") from None
 
     def _find_issuer(self, claims: Mapping[str, Any], resource: str, **filters: Any) -> Issuer:
-        """Return the issuer in the tenant that the request is for. Raises InvalidGrantError."""
+        """Return the issuer in the tenant that the request is for. Raises InvalidTargetError, InvalidGrantError.
+
+        Which other tenants have the same issuer makes no difference, so the request has to name its tenant.
+        """
         form = self.request.form.copy()
         if resource:
             form.setlist("resource", [*form.getlist("resource"), resource])
         slug = resource_of(self.request.page, form).slug
+        if not slug:
+            raise InvalidTargetError("Name the endpoint of the tenant, such as /t/acme/mcp, by resource.")
         rows = Issuer.objects.select_related("tenant").filter(
-            issuer=str(claims.get("iss", "")), is_active=True, tenant__is_active=True, **filters
+            issuer=str(claims.get("iss", "")), is_active=True, tenant__is_active=True, tenant__slug=slug, **filters
         )
-        found = list((rows.filter(tenant__slug=slug) if slug else rows)[:2])
-        if len(found) == 1:
-            return found[0]
-        reason = "Name the tenant by resource." if found else "No tenant accepts assertions of this issuer for this."
-        events.record(self.request.page, SignInStep.REJECTED, reason)
-        raise InvalidGrantError(reason)
+        issuer = rows.first()
+        if issuer is None:
+            reason = "The tenant accepts no assertions of this issuer for this."
+            events.record(self.request.page, SignInStep.REJECTED, reason)
+            raise InvalidGrantError(reason)
+        return issuer
 
     def _verify(self, issuer: Issuer, assertion: str, kind: str = "") -> Mapping[str, Any]:
         issuer_url = issuer_of(self.request.page)
         audiences = {issuer.audience} if issuer.audience and not kind else {issuer_url, f"{issuer_url}/"}
         try:
-            return issuer_tokens.verify(issuer, assertion, audiences, token_type=kind)
+            lifetime = MAX_LIFETIME_SECONDS if kind else issuer_tokens.MAX_LIFETIME_SECONDS
+            return issuer_tokens.verify(issuer, assertion, audiences, token_type=kind, max_lifetime=lifetime)
         except issuer_tokens.UnverifiedToken as problem:
             self._record_rejection(issuer, str(problem))
             raise InvalidGrantError(issuer_tokens.UNVERIFIED_SIGNATURE) from None

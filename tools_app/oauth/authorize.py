@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from authlib.common.urls import add_params_to_uri
 from authlib.oauth2 import OAuth2Error
 from django.conf import settings
-from django.contrib.auth.models import User
+from django.contrib.auth.models import AnonymousUser, User
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseRedirectBase
@@ -180,14 +180,25 @@ def _redirect_to_client(
 
 
 def _error_response(request: HttpRequest, problem: OAuth2Error) -> HttpResponse:
-    """Tell the client, at its redirect URI if that was checked, else the person."""
+    """Tell the client, at its redirect URI if the person has allowed it there before, else the person.
+
+    Anybody can register a client, and would otherwise lead people to any site by a link to the hub (RFC 9700, section
+    4.11.2).
+    """
     title, text = _error_message(request, problem)
     reason = f"{problem.error}: {problem.description}" if problem.redirect_uri else text
-    events.record(request, SignInStep.REJECTED, reason, client_id=request.GET.get("client_id", ""))
-    if problem.redirect_uri:
+    client_id = request.GET.get("client_id", "")
+    events.record(request, SignInStep.REJECTED, reason, client_id=client_id)
+    if problem.redirect_uri and _has_allowed(request.user, client_id, problem.redirect_uri):
         parameters = [*problem.get_body(), ("iss", issuer_of(request))]
         return RedirectToClient(add_params_to_uri(problem.redirect_uri, parameters))
     return consent.message_page(request, title, text, status=400)
+
+
+def _has_allowed(person: User | AnonymousUser, client_id: str, redirect_uri: str) -> bool:
+    """Whether the person has a connection of a client that returned to this redirect URI."""
+    rows = Connection.objects.filter(tokens.valid_connections(), client__client_id=client_id, redirect_uri=redirect_uri)
+    return person.is_authenticated and rows.filter(person=person.pk).exists()
 
 
 def _error_message(request: HttpRequest, problem: OAuth2Error) -> tuple[str, str]:
@@ -201,4 +212,7 @@ def _error_message(request: HttpRequest, problem: OAuth2Error) -> tuple[str, str
         where = redirects.destination_of(uri) or "an address"
         text = f"This application asks to return to {where}, which it did not register. Nothing was sent there. "
         return "Wrong return address", f"{text}If you trust it, remove it from its own settings and connect it again."
-    return "This request cannot be answered", problem.description or "The application sent an invalid request."
+    text = problem.description or "The application sent an invalid request."
+    if problem.redirect_uri:
+        text += f" Nothing was sent to {redirects.destination_of(problem.redirect_uri)}."
+    return "This request cannot be answered", text

@@ -6,8 +6,7 @@ Their public keys are in their metadata document or registration, or at the URL 
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import timedelta
-from hashlib import sha256
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
 from authlib.oauth2 import OAuth2Request
@@ -16,13 +15,11 @@ from django.utils import timezone
 from joserfc import jws, jwt
 from joserfc.errors import JoseError
 
-from tools_app.access.limits import limits
-from tools_app.access.limits.quotas import ConcurrencyLimit
+from tools_app.access import single_use
 from tools_app.access.oauth import clients, key_sets
 from tools_app.catalog.http import documents
 from tools_app.issuers.signatures import REGISTRY
 from tools_app.models import OAuthClient
-from tools_app.models.ids import new_id
 from tools_app.oauth import client_documents
 
 ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -108,9 +105,11 @@ def _check_claims(client: OAuthClient, claims: Mapping[str, Any], audiences: tup
     jti = claims.get("jti")
     if not isinstance(jti, str) or not 0 < len(jti) <= MAX_JTI:
         raise _invalid_client("The assertion has no ID (jti).")
-    assertion_digest = sha256(f"{client.client_id}\n{jti}".encode()).hexdigest()
-    limit = ConcurrencyLimit("client", "assertions", 1, f"oauth:assertion:{assertion_digest}")
-    if limits.acquire_here([limit], str(new_id()), expires_at - now + LEEWAY_SECONDS) is not None:
+    try:
+        is_first = single_use.use(client, [jti], datetime.fromtimestamp(expires_at + LEEWAY_SECONDS, UTC))
+    except single_use.TooMany:
+        raise _invalid_client("Too many assertions of this client are valid now. Try again in some minutes.") from None
+    if not is_first:
         raise _invalid_client("The assertion was used before.")
 
 

@@ -56,7 +56,8 @@ class ClientAdapter:
     def get_default_redirect_uri(self) -> str | None:
         """Return the only redirect URI of a client that has one and may leave it out."""
         uris = self.row.redirect_uris
-        return uris[0] if len(uris) == 1 and not redirects.is_loopback(uris[0]) else None
+        may_be_left_out = len(uris) == 1 and redirects.matches(uris[0], uris) and not redirects.is_loopback(uris[0])
+        return uris[0] if may_be_left_out else None
 
     def get_allowed_scope(self, scope: str | None) -> str:
         return scopes.granted(scope)
@@ -130,7 +131,7 @@ class CodeGrant(grants.AuthorizationCodeGrant):
 
     def query_authorization_code(self, code: str, client: ClientAdapter) -> "CodeAdapter | None":
         row = tokens.find_code(code, client.row.pk)
-        return CodeAdapter(row) if row is not None else None
+        return CodeAdapter(row, self.request) if row is not None else None
 
     @hooked
     def create_token_response(self) -> tuple[int, dict[str, Any], Any]:
@@ -146,12 +147,14 @@ class CodeGrant(grants.AuthorizationCodeGrant):
 class CodeAdapter:
     """A code's row, as Authlib expects it."""
 
-    def __init__(self, row: AuthorizationCode) -> None:
+    def __init__(self, row: AuthorizationCode, request: DjangoOAuth2Request) -> None:
         self.row = row
         self.code_challenge, self.code_challenge_method = row.code_challenge, "S256"
+        self._is_redirect_uri_sent = "redirect_uri" in request.form
 
     def get_redirect_uri(self) -> str:
-        return self.row.redirect_uri
+        """Return what the redirect URI of the token request has to be; "" without one: OAuth 2.1 has PKCE instead."""
+        return self.row.redirect_uri if self._is_redirect_uri_sent else ""
 
 
 class RequiredPkce(CodeChallenge):

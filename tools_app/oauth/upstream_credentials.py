@@ -7,7 +7,6 @@ Everybody has their own, and those of their own keys. Admins have their tenant's
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
 from uuid import UUID
 
 from django.contrib import messages
@@ -21,6 +20,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from tools_app.access import permissions
 from tools_app.admin.base.site import site
+from tools_app.core.urls import netloc_of
 from tools_app.models import ApiKey, CredentialKind, CredentialOwner, Upstream, UpstreamCredential
 from tools_app.oauth.metadata import allow_any_origin
 from tools_app.upstreams.credentials import sign_in, store
@@ -148,7 +148,7 @@ def _change(request: HttpRequest, entry: CredentialEntry) -> HttpResponse:
 def _redirect_page(request: HttpRequest, entry: CredentialEntry, url: str) -> HttpResponse:
     """Return a page with the link to an authorization server: the policy forbids forms that lead elsewhere."""
     context = {"title": f"Sign in for {entry.upstream}", "url": url, "upstream": entry.upstream}
-    context["host"] = urlsplit(url).netloc
+    context["host"] = netloc_of(url)
     return TemplateResponse(request, "oauth/upstream_redirect.html", {**site.each_context(request), **context})
 
 

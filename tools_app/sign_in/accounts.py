@@ -5,33 +5,35 @@ login page, sign-up is closed, and what proves a factor is encrypted at rest.
 """
 
 import base64
-from hashlib import sha256
+from datetime import timedelta
 from typing import Any, Final
 
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.core import context
+from allauth.core.internal.cryptokit import normalize_user_code
 from allauth.mfa.adapter import DefaultMFAAdapter
-from allauth.mfa.base.forms import AuthenticateForm
+from allauth.mfa.base.forms import AuthenticateForm, BaseAuthenticateForm, ReauthenticateForm
 from allauth.mfa.models import Authenticator
 from django import forms
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db.models.signals import post_delete, post_save
 from django.http import HttpRequest
+from django.utils import timezone
 
-from tools_app.access import logins
-from tools_app.access.limits import limits
-from tools_app.access.limits.quotas import ConcurrencyLimit
+from tools_app.access import logins, single_use
 from tools_app.access.permissions import TenantPermissions
 from tools_app.access.principal import client_ip_of
 from tools_app.audit.changes import changes
 from tools_app.core import encryption
 from tools_app.models import Action
-from tools_app.models.ids import new_id
 
 MAX_CODE: Final = 32
 # A code of an app is valid for three steps of 30 seconds.
-CODE_LIFETIME_SECONDS: Final = 120.0
+CODE_LIFETIME: Final = timedelta(minutes=2)
+# Wrong codes of a person, from all addresses together, in a number of seconds: who guesses on waits longer. Whoever is
+# asked for a code has the password already.
+MAX_WRONG_CODES: Final = ((5, 300.0), (10, 3600.0), (20, 86_400.0))
 PURPOSE: Final = "second factor"
 FACTOR_NAMES: Final = {"totp": "authenticator app", "webauthn": "security key", "recovery_codes": "recovery codes"}
 
@@ -77,8 +79,8 @@ class FactorAdapter(DefaultMFAAdapter):
         return others.exists() or not TenantPermissions(authenticator.user).requiring_second_factor
 
 
-class RateLimitedCodeForm(AuthenticateForm):
-    """A code at login, whose attempts are counted as those of passwords are."""
+class CodeForm(BaseAuthenticateForm):
+    """A code that counts once. Wrong ones are counted as wrong passwords are, with limits of their own for a person."""
 
     code = forms.CharField(
         label="Code", max_length=MAX_CODE, widget=forms.TextInput(attrs={"autocomplete": "one-time-code"})
@@ -87,20 +89,23 @@ class RateLimitedCodeForm(AuthenticateForm):
     def clean_code(self) -> str:
         """Check the code. Raises ValidationError."""
         try:
-            with logins.attempt(f"second factor of {self.user.pk}", client_ip_of(context.request)):
+            with logins.attempt(f"second factor of {self.user.pk}", client_ip_of(context.request), MAX_WRONG_CODES):
                 code: str = super().clean_code()
-                _consume_code(self.user, code)
+                # As allauth compares codes: written with spaces or dashes, it is the same code.
+                if not single_use.use(self.user, [normalize_user_code(code)], timezone.now() + CODE_LIFETIME):
+                    raise ValidationError("This code was used. Wait for the next one.", code="used")
         except logins.TooManyAttempts:
-            raise ValidationError("Too many wrong codes. Try again in five minutes.", code="too_often") from None
+            message = "Too many wrong codes. Wait five minutes, or after many of them up to a day."
+            raise ValidationError(message, code="too_often") from None
         return code
 
 
-def _consume_code(person: User, code: str) -> None:
-    """Refuse a code that was used, in whichever process. Raises ValidationError."""
-    digest = sha256(f"{person.pk}:{code.strip()}".encode()).hexdigest()
-    limit = ConcurrencyLimit("person", "codes", 1, f"second-factor:{digest}")
-    if limits.acquire_here([limit], str(new_id()), CODE_LIFETIME_SECONDS) is not None:
-        raise ValidationError("This code was used. Wait for the next one.", code="used")
+class LoginCodeForm(CodeForm, AuthenticateForm):
+    """A code at login."""
+
+
+class ReauthenticationCodeForm(CodeForm, ReauthenticateForm):
+    """A code before factors are changed."""
 
 
 def connect_signals() -> None:

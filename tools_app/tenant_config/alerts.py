@@ -6,11 +6,11 @@ contain the URL all the same; without it, that of an existing destination is kep
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError
 
 from tools_app.alerts import destinations
+from tools_app.core.urls import split_url
 from tools_app.models import AlertDestination, AlertRule, DestinationKind, Tenant
 from tools_app.tenant_config.document import Problem
 from tools_app.tenant_config.fields import ALERT_SECTIONS, DESTINATIONS, RULES, AlertSection, Row, default_of
@@ -182,4 +182,5 @@ def _check_destination(row: Any) -> None:
 
 def _origin(url: str) -> str:
     """Return a URL without its path, which is often a credential."""
-    return f"{urlsplit(url).scheme}://{urlsplit(url).netloc}/…" if url else ""
+    parts = split_url(url) if url else None
+    return f"{parts.scheme}://{parts.netloc}/…" if parts else ""

@@ -16,8 +16,8 @@ from tools_app.tenant_config.fields import ISSUERS
 from tools_app.tenant_config.reader import Path
 from tools_app.tenant_config.steps import Plan, Step, StepAction
 
-# People and workloads are known by both.
-FIXED_FIELDS: Final = ("issuer", "use")
+# People and workloads are known by them.
+FIXED_FIELDS: Final = (*setup.PROVIDER_FIELDS, "use")
 FIXED: Final = "this cannot be changed. Use another name."
 
 
@@ -61,5 +61,4 @@ def take(step: Step, row: Issuer) -> None:
         setup.delete(row)
         return
     # Not its secret, which may have been set since the plan was made.
-    row.save(update_fields=None if step.doing == StepAction.CREATE else ISSUERS.fields)
-    setup.apply_changes(row)
+    setup.save(row, fields=None if step.doing == StepAction.CREATE else ISSUERS.fields)

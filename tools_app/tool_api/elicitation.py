@@ -6,15 +6,15 @@ A question defines its request on the wire, the required client capability, and 
 import logging
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from ipaddress import ip_address
 from itertools import chain, count
 from typing import Any, Final, Protocol
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import msgspec
 
 from tools_app.audit.recorder.redaction import is_secret
 from tools_app.core.config import config
+from tools_app.core.urls import is_loopback_host, split_url
 from tools_app.protocol.schema import CompiledSchema
 from tools_app.protocol.versions import has_page_ids, has_sampling_tools
 from tools_app.tool_api.results import InputRequired
@@ -261,26 +261,15 @@ def _texts(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _address_problem(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError as problem:
-        return str(problem)
-    if not url.isascii() or not url.isprintable() or " " in url or not parts.hostname:
+    parts = split_url(url)
+    if parts is None or not url.isascii() or not url.isprintable() or " " in url or not parts.host:
         return "it is not an http or https URL"
-    if parts.scheme != "https" and not (parts.scheme == "http" and (config.DEBUG or _is_own_host(parts.hostname))):
+    if parts.scheme != "https" and not (parts.scheme == "http" and (config.DEBUG or is_loopback_host(parts.host))):
         return "it must use https"
     named = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
     if "@" in parts.netloc or any(map(is_secret, named)):
         return "it contains a secret"
     return ""
-
-
-def _is_own_host(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _blocks(message: Mapping[str, Any]) -> list[Any]:

@@ -9,7 +9,6 @@ from contextlib import suppress
 from functools import lru_cache
 from http import HTTPStatus
 from typing import ClassVar
-from urllib.parse import urlsplit
 
 from django.db import DatabaseError
 from django.http.request import split_domain_port, validate_host
@@ -32,6 +31,7 @@ from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls import limits
 from tools_app.core import fair_scheduler, hub_path, request_origin
 from tools_app.core.config import config
+from tools_app.core.urls import split_url
 from tools_app.issuers import direct
 from tools_app.methods.permissions import named_in
 from tools_app.protocol.errors import INVALID_REQUEST, NOT_PERMITTED, RpcError
@@ -42,7 +42,6 @@ from tools_app.transport.responses import Header, Reply, headers_of, refusal
 from tools_app.transport.state import WebState
 from tools_app.transport.stranger_queue import STRANGERS
 
-DEFAULT_PORTS = {"http": 80, "https": 443}
 Origin = tuple[str, str, int]
 
 
@@ -76,15 +75,12 @@ def _is_allowed_origin(origin: str, scheme: str, host: str, allowed: tuple[str, 
 
 def parse_origin(origin: str) -> Origin | None:
     """Return the scheme, host and port of an origin; None if it is invalid (RFC 6454, §7)."""
-    try:
-        parts = urlsplit(origin)
-        port = parts.port or DEFAULT_PORTS.get(parts.scheme)
-    except ValueError:
+    parts = split_url(origin)
+    if parts is None or parts.path or parts.query or parts.fragment or parts.has_user:
         return None
-    extra = parts.path or parts.query or parts.fragment or parts.username is not None
-    if extra or port is None or not parts.hostname:
+    if parts.port is None or not parts.host:
         return None
-    return parts.scheme, parts.hostname, port
+    return parts.scheme, parts.host, parts.port
 
 
 log = logging.getLogger(__name__)

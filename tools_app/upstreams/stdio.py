@@ -270,7 +270,8 @@ def _interpreter(program: Path) -> Path | None:
 def _directory(id: UUID) -> Path:
     """Return the directory of an upstream's process: the only one that it may write to."""
     directory = Path(settings.MCPHUB_DATA_DIR) / "upstreams" / str(id)
-    (directory / "tmp").mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (directory / "tmp").mkdir(mode=0o700, exist_ok=True)
     return directory.resolve()
 
 

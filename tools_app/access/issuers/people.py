@@ -14,7 +14,7 @@ from uuid import UUID
 import orjson
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 from django.utils.crypto import get_random_string
 
@@ -91,6 +91,8 @@ def sign_in(
         raise SignInRejected(
             "This account has access that this company does not decide about. Ask an admin of the hub."
         )
+    # As it was when it stated the claims.
+    identity.issuer = issuer
     try:
         identity.signed_in_at, identity.session_ends_at = timezone.now(), session_end
         vouch(identity, claims, refresh_token, is_assertion=is_assertion)
@@ -152,9 +154,16 @@ def end(identity: Identity, claimed_at: datetime | None = None) -> bool:
 
 
 def end_all(issuer: Issuer) -> None:
-    """Withdraw the access of everybody who came from an issuer, before it is deleted."""
+    """Withdraw the access of everybody who came from an issuer, which is deleted or becomes another one.
+
+    Nobody is known by it any more. The accounts that were its alone are disabled: it stated their e-mails, which nobody
+    has proved.
+    """
     for identity in Identity.objects.filter(issuer=issuer, ended_at=None).select_related("issuer"):
         end(identity)
+    people = User.objects.filter(identity__issuer=issuer, is_superuser=False)
+    people.filter(~Exists(Membership.objects.filter(user=OuterRef("pk")))).update(is_active=False)
+    Identity.objects.filter(issuer=issuer).delete()
 
 
 def claim_check(identity: Identity, now: datetime) -> bool:
@@ -184,7 +193,7 @@ def refresh_token_of(identity: Identity) -> str:
     if not identity.ciphertext:
         return ""
     try:
-        return encryption.unseal(bytes(identity.ciphertext), _purpose(identity)).decode()
+        return unseal(identity, identity.issuer)
     except encryption.DecryptionError:
         return ""
 
@@ -209,7 +218,7 @@ def vouch(
     identity.ended_at = None
     fields = [*CHECKED] if claimed_at else [*CHECKED, "signed_in_at", "session_ends_at"]
     if refresh_token and len(refresh_token) <= MAX_REFRESH_TOKEN:
-        identity.ciphertext = encryption.seal(refresh_token.encode(), _purpose(identity))
+        identity.ciphertext = encryption.seal(refresh_token.encode(), sealed_for(identity, identity.issuer))
         fields.append("ciphertext")
     is_stored = False
     while not is_stored:
@@ -234,6 +243,8 @@ def _store(
     issuer = Issuer.objects.select_related("tenant").filter(pk=identity.issuer_id).first()
     if issuer is None or not issuer.is_active:
         raise rules.NoMatchingRule("The issuer is turned off.")
+    if issuer.issuer != identity.issuer.issuer:
+        raise rules.NoMatchingRule("The issuer has just been changed. Try again.")
     identity.issuer = issuer
     known = _known_claims(identity) if is_assertion else {}
     claims = {**known, **claims}
@@ -244,7 +255,7 @@ def _store(
         # Before the identity is written: a change of an issuer or its directory locks the change log first, too.
         _set_role(identity, role)
         rows = Issuer.objects.select_for_update(of=("self",), no_key=True).filter(pk=issuer.pk, is_active=True)
-        now = rows.values("rules", "directory_claim", "directory_only").first()
+        now = rows.values("issuer", "rules", "directory_claim", "directory_only").first()
         is_unchanged = now is not None and all(getattr(issuer, name) == value for name, value in now.items())
         # A new role waited for the change log, and the directory may have changed the person meanwhile.
         entry = _entry(identity, claims)
@@ -413,5 +424,23 @@ def _text(claims: Mapping[str, Any], name: str, most: int) -> str:
     return "".join(filter(str.isprintable, value[:most])) if isinstance(value, str) else ""
 
 
-def _purpose(identity: Identity) -> str:
-    return f"identity:{identity.pk}"
+def sealed_for(row: Issuer | Identity, issuer: Issuer) -> str:
+    """Return the purpose for which the client secret of an issuer or the refresh token of a person is sealed.
+
+    The URL is part of it: nothing is sent to another provider.
+    """
+    return f"{_unbound_purpose(row)}:{issuer.issuer}"
+
+
+def unseal(row: Issuer | Identity, issuer: Issuer) -> str:
+    """Return the client secret of an issuer or the refresh token of a person. Raises DecryptionError."""
+    sealed = bytes(row.ciphertext or b"")
+    try:
+        return encryption.unseal(sealed, sealed_for(row, issuer)).decode()
+    except encryption.DecryptionError:
+        # Sealed before the URL was part of the purpose. What another provider left is deleted when the URL changes.
+        return encryption.unseal(sealed, _unbound_purpose(row)).decode()
+
+
+def _unbound_purpose(row: Issuer | Identity) -> str:
+    return f"issuer:{row.pk}" if isinstance(row, Issuer) else f"identity:{row.pk}"

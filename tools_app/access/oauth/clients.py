@@ -9,13 +9,13 @@ import secrets
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from tools_app.access.keys import digest_of
 from tools_app.access.oauth import devices, key_sets, redirects
+from tools_app.core.urls import netloc_of, split_url
 from tools_app.models import ClientSource, OAuthClient
 from tools_app.models.oauth import MAX_CLIENT_ID, MAX_URI
 
@@ -54,17 +54,18 @@ def check_document_url(client_id: str) -> None:
 
     See draft-ietf-oauth-client-id-metadata-document, section 3.
     """
-    parts = urlsplit(client_id)
-    segments = parts.path.split("/")
+    parts = split_url(client_id)
+    if parts is None:
+        raise InvalidMetadata("The client ID is not a valid URL.")
     if len(client_id) > MAX_CLIENT_ID or not client_id.isascii() or not client_id.isprintable():
         raise InvalidMetadata("The client ID is too long or has unusual characters.")
-    if "#" in client_id or parts.username is not None or parts.path in ("", "/") or {".", ".."} & set(segments):
+    if "#" in client_id or parts.has_user or parts.path in ("", "/") or {".", ".."} & {*parts.path.split("/")}:
         raise InvalidMetadata("A client ID that is a URL has a path, and no fragment, user name or dot segments.")
 
 
 def host_of(client: OAuthClient) -> str:
     """Return the host that a client proved to be of; "" if it proved none."""
-    return urlsplit(client.client_id).netloc if client.source == ClientSource.DOCUMENT else ""
+    return netloc_of(client.client_id) if client.source == ClientSource.DOCUMENT else ""
 
 
 def from_document(client_id: str, document: Mapping[str, Any]) -> OAuthClient:
@@ -78,7 +79,7 @@ def from_document(client_id: str, document: Mapping[str, Any]) -> OAuthClient:
     values = {
         **_keys(document, methods),
         "source": ClientSource.DOCUMENT,
-        "name": _name(document) or urlsplit(client_id).netloc[:MAX_NAME],
+        "name": _name(document) or netloc_of(client_id)[:MAX_NAME],
         **_returns(document),
         "auth_method": method,
         "auth_methods": methods,

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 from typing import Final
-from urllib.parse import urlsplit
 
 from tools_app.access.oauth import devices
 from tools_app.access.patterns import matches
+from tools_app.core.urls import LOCALHOST, is_loopback_host, split_url
 from tools_app.models import ClientDecision, ClientPolicy, ClientSource, OAuthClient, Tenant
 
 _STRICTNESS: Final = (ClientDecision.ALLOW, ClientDecision.ASK, ClientDecision.DENY)
@@ -14,13 +14,11 @@ _STRICTNESS: Final = (ClientDecision.ALLOW, ClientDecision.ASK, ClientDecision.D
 def host_of(client: OAuthClient, redirect_uri: str) -> str:
     """Return what a policy names a client by: its verified host, else where it returns to, without a port.
 
-    One spelling for one host: in lower case and without the dot at the end of a complete name.
+    One spelling for one host: in lower case, without the dot at the end of a complete name, and localhost for every
+    address of the person's own computer.
     """
-    parts = urlsplit(client.client_id if client.source == ClientSource.DOCUMENT else redirect_uri)
-    if parts.scheme not in ("http", "https"):
-        return f"{parts.scheme}:"
-    host = (parts.hostname or "").rstrip(".")
-    return f"[{host}]" if ":" in host else host
+    host = _literal_host(client, redirect_uri)
+    return LOCALHOST if is_loopback_host(host) else host
 
 
 def decision_on(tenant: Tenant, client: OAuthClient, redirect_uri: str) -> ClientDecision:
@@ -31,9 +29,9 @@ def decision_on(tenant: Tenant, client: OAuthClient, redirect_uri: str) -> Clien
     """
     if client.source in (ClientSource.SERVICE, ClientSource.WORKLOAD):
         return ClientDecision.ALLOW
-    host = host_of(client, redirect_uri)
+    host, literal = host_of(client, redirect_uri), _literal_host(client, redirect_uri)
     every = list(ClientPolicy.objects.filter(tenant=tenant))
-    rows = [row for row in every if matches(host, [row.host])]
+    rows = [row for row in every if matches(host, [_canonical(row.host)]) or matches(literal, [row.host])]
     decisions = [ClientDecision(_most_specific(rows).decision)] if rows else [ClientDecision.ALLOW]
     if redirect_uri == devices.REDIRECT:
         decisions += [ClientDecision(row.decision) for row in every if row.host == devices.REDIRECT]
@@ -41,4 +39,24 @@ def decision_on(tenant: Tenant, client: OAuthClient, redirect_uri: str) -> Clien
 
 
 def _most_specific(rows: Iterable[ClientPolicy]) -> ClientPolicy:
-    return max(rows, key=lambda row: ("*" not in row.host, len(row.host)))
+    """Return the most specific of policies that fit, the strictest if two name the same host."""
+
+    def rank(row: ClientPolicy) -> tuple[bool, int, int]:
+        host = _canonical(row.host)
+        return "*" not in host, len(host), _STRICTNESS.index(ClientDecision(row.decision))
+
+    return max(rows, key=rank)
+
+
+def _literal_host(client: OAuthClient, redirect_uri: str) -> str:
+    parts = split_url(client.client_id if client.source == ClientSource.DOCUMENT else redirect_uri)
+    if parts is None:
+        return ""
+    if parts.scheme not in ("http", "https"):
+        return f"{parts.scheme}:"
+    host = parts.host.rstrip(".")
+    return f"[{host}]" if ":" in host else host
+
+
+def _canonical(host: str) -> str:
+    return LOCALHOST if is_loopback_host(host) else host

@@ -5,7 +5,7 @@ from typing import Final
 
 from django.utils import timezone
 
-from tools_app.access.issuers import assertions
+from tools_app.access import single_use
 from tools_app.access.oauth import clients, tokens, workloads
 from tools_app.models import SignInEvent
 
@@ -20,6 +20,6 @@ def prune() -> None:
     now = timezone.now()
     tokens.prune(now - KEEP_EXPIRED)
     workloads.prune(now)
-    assertions.prune(now)
+    single_use.prune(now)
     clients.prune()
     SignInEvent.objects.filter(at__lt=now - KEEP_EVENTS).delete()

@@ -2,8 +2,8 @@
 
 import re
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
 
+from tools_app.core.urls import UrlParts, split_url
 from tools_app.models.oauth import MAX_URI
 
 MAX_URIS: Final = 20
@@ -12,9 +12,12 @@ LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _PLAIN: Final = re.compile(r"[!#-;=?-\[\]_a-zA-Z~]+")
 _HOST: Final = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")
-# Schemes that a browser runs or opens itself.
-_REFUSED_SCHEMES: Final = frozenset(
-    ("about", "blob", "chrome", "data", "file", "filesystem", "ftp", "javascript", "mailto", "vbscript", "ws", "wss")
+# Schemes that browsers and operating systems open themselves, some of which run what follows. Others are those of
+# applications, which choose them freely.
+_REFUSED_SCHEME: Final = re.compile(
+    "about|blob|brave|content|data|facetime|feed|file|filesystem|ftps?|gopher|help|intent|irc|jar|ldaps?|magnet|mailto|"
+    "mhtml|news|nfs|nntp|opera|resource|rtsp|search|sftp|shell|sips?|smb|sms|snews|ssh|tel|telnet|vivaldi|vnc|wss?|"
+    "wyciwyg|(?:chrome|devtools|edge|moz|ms-|safari|search-|view-|webkit).*"
 )
 
 
@@ -26,8 +29,10 @@ def problem_of(uri: object) -> str:
     if parts is None or "#" in uri:
         return "A redirect URI is an absolute URI without a fragment, a user name or unusual characters."
     if parts.scheme == "http":
-        return "" if parts.hostname in LOOPBACK else "A redirect URI with http:// must be on this computer (localhost)."
-    return "A redirect URI cannot have this scheme." if parts.scheme in _REFUSED_SCHEMES else ""
+        return "" if parts.host in LOOPBACK else "A redirect URI with http:// must be on this computer (localhost)."
+    # With javascript, vbscript and their kind.
+    is_refused = "script" in parts.scheme or _REFUSED_SCHEME.fullmatch(parts.scheme)
+    return "A redirect URI cannot have this scheme." if is_refused else ""
 
 
 def matches(uri: str, registered: list[str]) -> bool:
@@ -41,7 +46,7 @@ def matches(uri: str, registered: list[str]) -> bool:
 def is_loopback(uri: str) -> bool:
     """Whether a redirect URI leads to the person's own computer."""
     parts = _split(uri)
-    return parts is not None and parts.scheme == "http" and parts.hostname in LOOPBACK
+    return parts is not None and parts.scheme == "http" and parts.host in LOOPBACK
 
 
 def is_https(uri: str) -> bool:
@@ -66,13 +71,9 @@ def source_of(uri: str) -> str:
     return f"{parts.scheme}://{parts.netloc}" if parts.scheme in ("http", "https") else f"{parts.scheme}:"
 
 
-def _split(uri: str) -> SplitResult | None:
-    if not _PLAIN.fullmatch(uri):
-        return None
-    try:
-        parts = urlsplit(uri)
-        _ = parts.port
-    except ValueError:
+def _split(uri: str) -> UrlParts | None:
+    parts = split_url(uri) if _PLAIN.fullmatch(uri) else None
+    if parts is None:
         return None
     is_web = parts.scheme in ("http", "https")
     if not _SCHEME.fullmatch(parts.scheme) or (is_web and not _HOST.fullmatch(parts.netloc)):
@@ -84,4 +85,4 @@ def _differs_in_port(uri: str, known: str) -> bool:
     one, other = _split(uri), _split(known)
     if one is None or other is None or not is_loopback(known):
         return False
-    return (one.scheme, one.hostname, one.path, one.query) == (other.scheme, other.hostname, other.path, other.query)
+    return (one.scheme, one.host, one.path, one.query) == (other.scheme, other.host, other.path, other.query)

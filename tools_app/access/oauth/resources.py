@@ -2,15 +2,14 @@
 
 import re
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
 
+from tools_app.core.urls import split_url
 from tools_app.models.tenants import MAX_SLUG_LENGTH
 
 METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
 MAX_RESOURCE: Final = 2000
 # The paths of endpoints, all of which are resources. WebSockets have no metadata of their own.
 ENDPOINT: Final = re.compile(rf"/(?:t/(?P<slug>[a-z0-9-]{{1,{MAX_SLUG_LENGTH}}})/)?(?:mcp|sse|message|ws)/?")
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 class UnknownResource(ValueError):
@@ -27,12 +26,14 @@ def parse(resource: str, issuer: str) -> Resource:
     """Return the endpoint that a resource indicator names; "" is that of any tenant. Raises UnknownResource."""
     if not resource:
         return Resource(None)
-    if len(resource) > MAX_RESOURCE or "#" in resource or "?" in resource or _origin(resource) != _origin(issuer):
+    if len(resource) > MAX_RESOURCE or "#" in resource or "?" in resource:
         raise UnknownResource
-    path = urlsplit(resource).path
-    if path in ("", "/"):
+    parts, own = split_url(resource), split_url(issuer)
+    if parts is None or own is None or parts.has_user or parts.origin != own.origin:
+        raise UnknownResource
+    if parts.path in ("", "/"):
         return Resource(None)
-    match = ENDPOINT.fullmatch(path)
+    match = ENDPOINT.fullmatch(parts.path)
     if match is None:
         raise UnknownResource
     return Resource(match["slug"])
@@ -49,14 +50,3 @@ def metadata_url(issuer: str, path: str) -> str:
     Clients compare the resource of the metadata with the URL that they were given, trailing slash included.
     """
     return f"{issuer}{METADATA_PATH}{path}"
-
-
-def _origin(url: str) -> tuple[str, str | None, int | None]:
-    try:
-        parts = urlsplit(url)
-        port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
-    except ValueError:
-        raise UnknownResource from None
-    if parts.username is not None:
-        raise UnknownResource
-    return parts.scheme, parts.hostname, port

@@ -87,6 +87,12 @@ def end_all(issuer: Issuer) -> None:
         keys.revoke(row.key)
 
 
+def delete_all(issuer: Issuer) -> None:
+    """Delete the connections of all workloads of an issuer whose place another takes, with subjects of its own."""
+    ApiKey.objects.filter(connection__client__client_id__startswith=_start(issuer)).delete()
+    OAuthClient.objects.filter(client_id__startswith=_start(issuer)).delete()
+
+
 def prune(now: datetime) -> None:
     """Delete connections without a token for KEEP_UNUSED, but for those that an admin ended or changed."""
     unused = Connection.objects.filter(

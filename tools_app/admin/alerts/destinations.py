@@ -2,7 +2,6 @@
 
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import orjson
@@ -25,6 +24,7 @@ from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, narro
 from tools_app.admin.base.site import site
 from tools_app.alerts import delivery, destinations
 from tools_app.audit.changes.changes import change_log_transaction
+from tools_app.core.urls import netloc_of
 from tools_app.models import AlertDelivery, AlertDestination, DestinationKind
 
 # The field with the address of each kind.
@@ -196,7 +196,7 @@ class DestinationAdmin(ScopedAdmin):
 
     @column("address")
     def address(self, row: AlertDestination) -> SafeString:
-        return narrow(row.email or urlsplit(row.url).netloc)
+        return narrow(row.email or netloc_of(row.url))
 
     @column("status")
     def status(self, row: AlertDestination) -> SafeString:

@@ -20,7 +20,7 @@ from tools_app.admin.base.fields import JsonTextField
 from tools_app.admin.base.scoping import TenantFilter, badge, json_block
 from tools_app.admin.base.site import site
 from tools_app.admin.connections import directories
-from tools_app.issuers import provider, setup, tokens
+from tools_app.issuers import setup, tokens
 from tools_app.models import Issuer, IssuerUse
 from tools_app.models.issuers import MAX_CLIENT_SECRET, WRITTEN_FIELDS
 
@@ -74,13 +74,8 @@ class IssuerForm(forms.ModelForm):  # type: ignore[type-arg]
         row.pk = self.instance.pk
         if not self.instance._state.adding:
             row.tenant = self.instance.tenant
-        setup.check(row)
+        setup.check(row, values.get("secret", ""))
         return values
-
-    def _post_clean(self) -> None:
-        super()._post_clean()  # type: ignore[misc]
-        if self.cleaned_data.get("secret"):
-            provider.seal_secret(self.instance, self.cleaned_data["secret"])
 
 
 @admin.register(Issuer, site=site)
@@ -130,9 +125,8 @@ class IssuerAdmin(directories.DirectoryPages):
         ]
 
     def save_model(self, request: HttpRequest, obj: Issuer, form: Any, change: bool) -> None:
-        changed = ["ciphertext" if name == "secret" else name for name in form.changed_data]
-        obj.save(update_fields=changed if change else None)
-        setup.apply_changes(obj)
+        changed = [name for name in form.changed_data if name != "secret"]
+        setup.save(obj, secret=form.cleaned_data["secret"], fields=changed if change else None)
 
     def delete_model(self, request: HttpRequest, obj: Issuer) -> None:
         setup.delete(obj)

@@ -9,7 +9,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Literal
 from urllib.parse import unquote, urljoin
 
-DEFAULT_PORTS = {"http": 80, "https": 443}
+from tools_app.core.urls import DEFAULT_PORTS
 
 _URL = re.compile(
     r"(?P<scheme>https?)://"

@@ -170,7 +170,11 @@ def base_url_of(config: OperationConfig, source: SourceSettings) -> Url:
     server = config.server or next((Server(**one) for one in source.servers), None)
     if server is None:
         raise ConfigProblem("base_url", NO_SERVER)
-    return checked_base(urljoin(source.url, expanded(server, source.variables)))
+    try:
+        url = urljoin(source.url, expanded(server, source.variables))
+    except ValueError:
+        raise ConfigProblem("base_url", "Invalid URL: the document names a server whose host is malformed.") from None
+    return checked_base(url)
 
 
 def expanded(server: Server, variables: Mapping[str, str]) -> str:

@@ -4,11 +4,12 @@ SQLite lets one connection write at a time, and the others poll with growing pau
 another one wait for seconds. Here, threads write in the order in which they asked. Processes still compete by polling.
 """
 
+import os
 import re
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from django.db import OperationalError
@@ -20,6 +21,7 @@ from tools_app.core.runtime import Service
 WRITE: Final = re.compile(r"\s*(?:INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECASE)
 # Python's default for a connection, in seconds.
 DEFAULT_TIMEOUT: Final = 5.0
+PRIVATE: Final = 0o600
 
 
 class WriteQueue:
@@ -74,7 +76,13 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         """Connect, in this process: a forked child does not use the connection of its parent."""
-        self._queue = _queues()[str(self.settings_dict["NAME"])]
+        path = str(self.settings_dict["NAME"])
+        self._queue = _queues()[path]
+        if not path.startswith((":", "file:")):
+            # Readable by its owner only, as are the files that SQLite makes beside it. It says itself what is wrong
+            # with a path that cannot be made.
+            with suppress(OSError):
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE))
         return super().get_new_connection(conn_params)
 
     def _start_transaction_under_autocommit(self) -> None:

@@ -119,6 +119,15 @@ def covers(resource: object, url: str) -> bool:
     return f"{upstream.path.rstrip('/')}/".startswith(f"{parsed_resource.path.rstrip('/')}/")
 
 
+def is_same_issuer(issuer: str, expected: str) -> bool:
+    """Whether two identifiers are those of one authorization server: the same, but for a slash at the end.
+
+    RFC 8414, section 3.3, and RFC 9207, section 2.4, compare them exactly. Many servers write one of theirs with the
+    slash, and both spellings have the same metadata, at one address of one server: no other can use the difference.
+    """
+    return issuer.removesuffix("/") == expected.removesuffix("/")
+
+
 async def _challenge(endpoint: Endpoint) -> str | None:
     """Return the challenge with which the upstream refuses a request without a token; None if it does not."""
     try:
@@ -243,7 +252,8 @@ def _server_metadata_urls(issuer: Url) -> Iterator[str]:
 
 
 def _parse_server(document: dict[str, Any], issuer: str, endpoint: Endpoint) -> AuthorizationServer:
-    if document.get("issuer") != issuer:
+    own_issuer = str(document.get("issuer"))
+    if not is_same_issuer(own_issuer, issuer) or len(own_issuer) > MAX_ISSUER:
         raise SignInFailed("The authorization server's metadata is of another issuer.")
     if "S256" not in _strings(document, "code_challenge_methods_supported"):
         raise SignInFailed("The authorization server does not support PKCE with S256, which is required.")
@@ -254,7 +264,8 @@ def _parse_server(document: dict[str, Any], issuer: str, endpoint: Endpoint) -> 
     if parse_url(authorization).origin not in {parse_url(issuer).origin, parse_url(token).origin}:
         raise SignInFailed("The authorization endpoint is of another server than the issuer and the token endpoint.")
     return AuthorizationServer(
-        issuer=issuer,
+        # As it names itself in its answers (RFC 9207).
+        issuer=own_issuer,
         authorization_endpoint=authorization,
         token_endpoint=token,
         registration_endpoint=check_url(registration, endpoint, "registration endpoint") if registration else "",

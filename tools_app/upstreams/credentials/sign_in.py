@@ -23,7 +23,7 @@ from tools_app.core.thread_loops import thread_loops
 from tools_app.models import CredentialKind, Upstream, UpstreamCredential
 from tools_app.tool_api.results import ToolError
 from tools_app.upstreams.credentials import discovery, store, tokens
-from tools_app.upstreams.credentials.discovery import ProtectedResource, SignInFailed, valid_scopes
+from tools_app.upstreams.credentials.discovery import ProtectedResource, SignInFailed, is_same_issuer, valid_scopes
 from tools_app.upstreams.credentials.store import Owner, Tokens
 
 CALLBACK_PATH: Final = "/connections/upstreams/callback"
@@ -133,7 +133,8 @@ def finish(
     client_tokens = Tokens.read(pending["tokens"])
     # Before anything else: another server's answer says nothing (RFC 9207).
     issuer = answer.get("iss")
-    if (issuer is None and pending["announces_issuer"]) or (issuer is not None and issuer != client_tokens.issuer):
+    is_other = issuer is not None and not is_same_issuer(issuer, client_tokens.issuer)
+    if is_other or (issuer is None and pending["announces_issuer"]):
         raise SignInFailed("The answer is of another authorization server.")
     if "error" in answer:
         error = answer["error"] if answer["error"] in REPORTED_ERRORS else "an error"

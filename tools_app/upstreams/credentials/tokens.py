@@ -19,7 +19,7 @@ from tools_app.core import encryption
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.encryption import DecryptionError
 from tools_app.models import UpstreamRegistration
-from tools_app.upstreams.credentials.discovery import ProtectedResource, SignInFailed, valid_scopes
+from tools_app.upstreams.credentials.discovery import ProtectedResource, SignInFailed, is_same_issuer, valid_scopes
 from tools_app.upstreams.credentials.store import HEADER_VALUE, MAX_VALUE_LENGTH, Grant, Tokens
 
 AUTH_NONE, AUTH_BASIC, AUTH_POST = "none", "client_secret_basic", "client_secret_post"
@@ -76,7 +76,7 @@ def _check_issuer(sign_in: SignIn, issuer: str) -> None:
     """Check that an upstream names the issuer of the client that an admin set (2026-07-28, authorization, §Client
     Registration). Raises SignInFailed: an upstream that names another one would get the client's secret.
     """
-    if sign_in.issuer == issuer or not (sign_in.issuer or sign_in.client_secret):
+    if is_same_issuer(issuer, sign_in.issuer) or not (sign_in.issuer or sign_in.client_secret):
         return
     message = f"The upstream names the authorization server {issuer[:200]}."
     if not sign_in.issuer:

@@ -27,7 +27,7 @@ from tools_app.api.v1.base.viewsets import (
     Updated,
 )
 from tools_app.audit.changes import directory as directory_changes
-from tools_app.issuers import provider, setup, tokens
+from tools_app.issuers import setup, tokens
 from tools_app.models import Issuer, IssuerUse
 from tools_app.models.issuers import MAX_CLIENT_SECRET, WRITTEN_FIELDS, validate_rules
 
@@ -87,7 +87,8 @@ class IssuerRow(Row):
         """Check the issuer with its provider. Raises ValidationError."""
         attrs = super().validate(attrs)
         try:
-            setup.check(self.drafted({name: value for name, value in attrs.items() if name != "secret"}))
+            row = self.drafted({name: value for name, value in attrs.items() if name != "secret"})
+            setup.check(row, attrs.get("secret", ""))
         except ValidationError as problem:
             raise serializers.ValidationError(serializers.as_serializer_error(problem)) from problem
         return attrs
@@ -185,9 +186,5 @@ class Issuers(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
         secret = values.pop("secret", "")
         for name, value in values.items():
             setattr(row, name, value)
-        if secret:
-            provider.seal_secret(row, secret)
-        with transaction.atomic():
-            row.save()
-            setup.apply_changes(row)
+        setup.save(row, secret=secret)
         return row
