@@ -45,6 +45,7 @@ from tools_app.models import (
 )
 from tools_app.protocol.mirrored import Mirrored, mirrored
 from tools_app.protocol.schema import CompiledSchema
+from tools_app.telemetry.logs import first_of
 
 log = logging.getLogger(__name__)
 
@@ -213,6 +214,9 @@ def _compile(tenant: Tenant, version: bytes) -> Catalog:
     found = Resource.objects.filter(tenant=tenant, enabled=True).defer("text", "blob")
     readable = _by_name(_compile_resource(row, sources) for row in found)
     offered = _by_name(_compile_prompt(row, sources) for row in Prompt.objects.filter(tenant=tenant, enabled=True))
+    if sources.invalid:
+        count, invalid = len(sources.invalid), first_of(sources.invalid)
+        log.warning("%d items of tenant %s are invalid and not offered: %s", count, tenant.slug, invalid)
     resolver = Resolver(tools)
     toolsets = {row.pk: resolver.resolve(row.tools) for row in Toolset.objects.filter(tenant=tenant)}
     stored = {
@@ -251,11 +255,15 @@ def _presented(
 
 
 class Sources:
-    """What the rows of a tenant need to run: its secrets, and the upstreams that they come from."""
+    """What the rows of a tenant need to run: its secrets, and the upstreams that they come from.
+
+    `invalid` are the rows that are not offered, each with the reason.
+    """
 
     def __init__(self, tenant: Tenant, secrets: Mapping[str, str]) -> None:
         self.tenant = tenant
         self.secrets = secrets
+        self.invalid: list[str] = []
         items = UpstreamItem.objects.filter(
             tenant=tenant, upstream__tenant=tenant, upstream__enabled=True
         ).select_related("upstream")
@@ -290,7 +298,7 @@ def _compile_tool(row: Tool, sources: Sources) -> CompiledTool | None:
             return _upstream_tool(row, sources)
         return _written_tool(row, _runner(row, sources.tenant, sources.secrets))
     except (python.UnknownFunction, ValueError) as problem:
-        log.warning("Tool %s of tenant %s is invalid and not offered: %s", row.name, sources.tenant.slug, problem)
+        sources.invalid.append(f"tool {row.name}: {problem}")
         return None
 
 
@@ -389,7 +397,7 @@ def _compile_resource(row: Resource, sources: Sources) -> CompiledResource | Non
     try:
         return _python_resource(row) if row.kind == ResourceKind.PYTHON else _written_resource(row, sources)
     except (python.UnknownFunction, ValueError) as problem:
-        log.warning("Resource %s of tenant %s is invalid and not offered: %s", row.uri, sources.tenant.slug, problem)
+        sources.invalid.append(f"resource {row.uri}: {problem}")
         return None
 
 
@@ -422,7 +430,6 @@ def _written_resource(row: Resource, sources: Sources) -> CompiledResource:
 
 
 def _compile_prompt(row: Prompt, sources: Sources) -> CompiledPrompt | None:
-    tenant = sources.tenant
     if row.kind == PromptKind.UPSTREAM:
         return _upstream_prompt(row, sources)
     if row.kind != PromptKind.PYTHON:
@@ -431,7 +438,7 @@ def _compile_prompt(row: Prompt, sources: Sources) -> CompiledPrompt | None:
         )
     function = prompts.registered(row.config.get("function", ""))
     if function is None:
-        log.warning("Prompt %s of tenant %s is not offered: no installed app registers it", row.name, tenant.slug)
+        sources.invalid.append(f"prompt {row.name}: no installed app registers it")
         return None
     code = function.function
     return CompiledPrompt(
@@ -443,7 +450,7 @@ def _upstream_prompt(row: Prompt, sources: Sources) -> CompiledPrompt | None:
     try:
         source = sources.upstream_of(row)
     except ValueError as problem:
-        log.warning("Prompt %s of tenant %s is not offered: %s", row.name, sources.tenant.slug, problem)
+        sources.invalid.append(f"prompt {row.name}: {problem}")
         return None
     definition, render = stored.prompt_definition(row), upstream.UpstreamRenderer(source)
     completers = source.completers(argument.name for argument in definition.arguments)

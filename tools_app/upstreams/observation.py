@@ -20,6 +20,7 @@ from tools_app.catalog.validation.sizes import MAX_JSON_BYTES, json_size_fault
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.sanitize import sanitized
 from tools_app.models import ItemState, Upstream, UpstreamItem, UpstreamStatus, versioned
+from tools_app.telemetry.logs import first_of
 from tools_app.telemetry.secret_names import Scrubber
 from tools_app.upstreams.client import ServerInfo
 from tools_app.upstreams.warnings import warnings_of
@@ -63,6 +64,9 @@ def store_circuit(upstream_id: UUID, seconds: float, problem: str) -> None:
 def store_listing(upstream_id: UUID, kind: str, definitions: Definitions) -> list[UpstreamItem]:
     """Store what changed since the last listing; returns the changed items. Writes nothing if nothing did."""
     listed = {name: definition for name, definition in definitions.items() if is_storable(name, definition)}
+    if left_out := [name for name in definitions if name not in listed]:
+        shown = first_of(left_out)
+        log.warning("%d definitions of an upstream are too large or cannot be stored: %s", len(left_out), shown)
     rows = UpstreamItem.objects.filter(upstream_id=upstream_id, kind=kind)
     differing = [*chain(*_differences(rows, kind, listed))]
     if not differing:
@@ -101,12 +105,9 @@ def store_status(upstream_id: UUID, server: ServerInfo | None, problem: str = ""
 
 
 def is_storable(name: str, definition: dict[str, Any]) -> bool:
-    """Whether a definition can be stored. Others are not offered, and logged."""
+    """Whether a definition can be stored. Others are not offered."""
     has_valid_size = 0 < len(name) <= MAX_NAME_LENGTH and not json_size_fault(definition, MAX_JSON_BYTES)
-    if has_valid_size and b"\\u0000" not in orjson.dumps(definition) and "\0" not in name:
-        return True
-    log.warning("A definition of an upstream is too large or cannot be stored: %s", name[:MAX_NAME_LENGTH])
-    return False
+    return has_valid_size and b"\\u0000" not in orjson.dumps(definition) and "\0" not in name
 
 
 def _differences(

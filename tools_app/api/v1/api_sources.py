@@ -31,7 +31,6 @@ from tools_app.catalog.sources import documents
 from tools_app.catalog.sources.plan import ApplyError, Entry, OperationChange, OperationFilter, Plan, apply, plan
 from tools_app.catalog.sources.settings import save_source, source_faults
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState
-from tools_app.runtime import api_sources
 
 NOT_READY = "The document was not read yet, or could not be read. `operations` says which."
 DOCUMENT = "An OpenAPI document, JSON or YAML, of a source without a URL. Larger ones are imported by URL."
@@ -201,7 +200,7 @@ class ApiSources(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
         if document is not None or source.url not in {"", url}:
             self._refresh(source, document)
         elif documents.options_of(source) != options:
-            api_sources.read_again(source, self._person)
+            documents.read_again(source, self._person)
         return source
 
     @extend_schema(operation_id="api_sources_refresh", summary="Refresh", request=Refreshing, responses=DocumentRow)
@@ -271,7 +270,7 @@ class ApiSources(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
 
     def _refresh(self, source: ApiSource, document: str | None) -> ApiSourceRevision:
         try:
-            return api_sources.refresh(source, self._person, None if document is None else document.encode())
+            return documents.add_revision(source, self._person, None if document is None else document.encode())
         except UnreadableDocument as problem:
             raise serializers.ValidationError({"document": [str(problem)]}) from problem
 
