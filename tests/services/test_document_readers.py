@@ -1,0 +1,23 @@
+"""Workers as the documentation starts them read documents of API sources, also before their first call."""
+
+import pytest
+
+from tests.services.stack import START_SECONDS, Stack, eventually
+
+ADD = """
+from tools_app.catalog.sources import documents
+from tools_app.models import ApiSource, Tenant
+source = ApiSource.objects.create(tenant=Tenant.objects.get(), name="{name}")
+documents.add_revision(source, data=b"{{openapi: 3.1.0, info: {{title: T, version: '1'}}, paths: {{}}}}")
+"""
+
+
+@pytest.mark.parametrize("pool", ["threads", "prefork"])
+def test_a_worker_reads_what_waits(stack: Stack, pool: str) -> None:
+    stack.shell(ADD.format(name=pool))
+    worker = stack.worker("--pool", pool)
+    waiting = "SELECT 1 FROM tools_app_apisourcerevision WHERE title <> 'T'"
+    eventually(lambda: not stack.rows(waiting), START_SECONDS)
+    worker.terminate()
+    assert worker.process.wait(START_SECONDS) == 0
+    assert "Traceback" not in worker.output()
