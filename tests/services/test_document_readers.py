@@ -8,7 +8,8 @@ ADD = """
 from tools_app.catalog.sources import documents
 from tools_app.models import ApiSource, Tenant
 source = ApiSource.objects.create(tenant=Tenant.objects.get(), name="{name}")
-documents.add_revision(source, data=b"{{openapi: 3.1.0, info: {{title: T, version: '1'}}, paths: {{}}}}")
+text = b'{{"openapi": "3.1.0", "info": {{"title": "T", "version": "1"}}, "paths": {{}}}}'
+documents.add_revision(source, data=text)
 """
 
 
@@ -16,8 +17,8 @@ documents.add_revision(source, data=b"{{openapi: 3.1.0, info: {{title: T, versio
 def test_a_worker_reads_what_waits(stack: Stack, pool: str) -> None:
     stack.shell(ADD.format(name=pool))
     worker = stack.worker("--pool", pool)
-    waiting = "SELECT 1 FROM tools_app_apisourcerevision WHERE title <> 'T'"
-    eventually(lambda: not stack.rows(waiting), START_SECONDS)
-    worker.terminate()
-    assert worker.process.wait(START_SECONDS) == 0
+    states = "SELECT DISTINCT state FROM tools_app_apisourcerevision"
+    eventually(lambda: ("pending",) not in stack.rows(states), START_SECONDS)
+    assert stack.rows(states) == [("ready",)]
+    assert worker.terminate() == 0
     assert "Traceback" not in worker.output()
