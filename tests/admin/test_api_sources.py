@@ -9,11 +9,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 
 from tests.admin.conftest import World
 from tests.catalog.openapi.documents import BASE, OK, document, get
-from tools_app.calls.background.broker import BrokerUnavailable
 from tools_app.catalog.sources import documents
 from tools_app.catalog.sources.settings import save_source
-from tools_app.models import ApiSource, ApiSourceRevision, RevisionState, Tool
-from tools_app.runtime import api_sources
+from tools_app.models import ApiSource, ApiSourceRevision, Tool
 
 PATHS = {
     "/books": {
@@ -44,6 +42,15 @@ def says(source: ApiSource) -> Callable[..., ApiSourceRevision]:
     return read
 
 
+def read_newest(source: ApiSource) -> ApiSourceRevision:
+    """Read the newest document, as a worker does."""
+    newest = source.revisions.first()
+    assert newest
+    revision = documents.read_revision(newest.pk)
+    assert revision
+    return revision
+
+
 def token_of(response: Any) -> dict[str, str]:
     return {"fingerprint": response.context["plan"].fingerprint, "revision": str(response.context["revision"].number)}
 
@@ -52,20 +59,17 @@ def names_of(response: Any) -> list[str]:
     return [entry.name for entry in response.context["found"]]
 
 
-def test_an_uploaded_document_is_read_by_a_worker_and_its_operations_shown(
-    as_: Any, acme: World, page: Any, django_capture_on_commit_callbacks: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tools_app.runtime.api_sources._enqueue", lambda revision: documents.read_revision(revision.pk))
+def test_an_uploaded_document_is_read_by_a_worker_and_its_operations_shown(as_: Any, acme: World, page: Any) -> None:
     admin = as_("admin")
     repaired = get({"in": "query", "name": "n", "schema": {"type": "string", "enum": [1]}})
     file = SimpleUploadedFile("openapi.json", orjson.dumps(document({**PATHS, "/n": repaired, "/none": {"put": OK}})))
 
-    with django_capture_on_commit_callbacks(execute=True):
-        selection = "/books\nGET /*"
-        data = {**FORM, "tenant": acme.tenant.pk, "output_schemas": "on", "selection": selection, "document": file}
-        response = admin.post(page("apisource", "add"), data)
+    selection = "/books\nGET /*"
+    data = {**FORM, "tenant": acme.tenant.pk, "output_schemas": "on", "selection": selection, "document": file}
+    response = admin.post(page("apisource", "add"), data)
 
     row = ApiSource.objects.get(name="books")
+    read_newest(row)
     assert response.headers["Location"] == page("apisource", "show_operations", row)
     shown = admin.get(response.headers["Location"])
     assert names_of(shown) == ["list_books", "add_book", "list_people", "read"]
@@ -79,18 +83,13 @@ def test_other_options_have_the_uploaded_document_read_again(
     acme: World,
     page: Any,
     says: Callable[..., ApiSourceRevision],
-    django_capture_on_commit_callbacks: Any,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tools_app.runtime.api_sources._enqueue", lambda revision: documents.read_revision(revision.pk))
     before, source = says(), acme.apisource
     ApiSource.objects.update(url="", base_url="", secrets={})
     for depth in ("2", "2"):
-        with django_capture_on_commit_callbacks(execute=True):
-            data = {**FORM, "tenant": acme.tenant.pk, "name": source.name, "cycle_depth": depth}
-            as_("admin").post(page("apisource", "change", source), data)
-    newest = source.revisions.first()
-    assert newest
+        data = {**FORM, "tenant": acme.tenant.pk, "name": source.name, "cycle_depth": depth}
+        as_("admin").post(page("apisource", "change", source), data)
+    newest = read_newest(source)
     assert newest.number == before.number + 1
     assert documents.parsed_of(newest).options.cycle_depth == 2
 
@@ -284,31 +283,18 @@ def test_an_operation_is_edited_like_a_tool_but_for_its_request(
     assert (tool.description, tool.config) == ("Ours.", config)
 
 
-def test_the_broker_being_away_is_told(source: ApiSource, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(*_arguments: Any) -> None:
-        raise BrokerUnavailable
-
-    monkeypatch.setattr(api_sources.broker, "current", type("Broker", (), {"call": away}))
-    revision = documents.add_revision(source, data=b"{}")
-    api_sources._enqueue(revision)
-
-    revision.refresh_from_db()
-    assert (revision.state, revision.problem) == (RevisionState.FAILED, api_sources.BROKER_AWAY)
-
-
 def test_the_sample_is_the_api_of_the_hub_itself_added_by_one_click_without_a_network(
-    as_: Any, acme: World, page: Any, django_capture_on_commit_callbacks: Any, monkeypatch: pytest.MonkeyPatch
+    as_: Any, acme: World, page: Any
 ) -> None:
-    monkeypatch.setattr("tools_app.runtime.api_sources._enqueue", lambda revision: documents.read_revision(revision.pk))
     ApiSource.objects.all().delete()
     admin, data = as_("admin"), {"tenant": acme.tenant.pk}
     assert "Add this hub&#x27;s REST API" in admin.get(page("apisource", "changelist")).content.decode()
     assert "Add this hub" not in as_("auditor").get(page("apisource", "changelist")).content.decode()
 
-    with django_capture_on_commit_callbacks(execute=True):
-        response = admin.post(page("apisource", "sample"), data)
+    response = admin.post(page("apisource", "sample"), data)
 
     source = ApiSource.objects.get()
+    read_newest(source)
     response = admin.get(response.headers["Location"])
     assert (source.name, source.base_url) == ("mcphub", "http://testserver")
     assert {"tools_list", "keys_create"} <= set(names_of(response))
@@ -320,7 +306,6 @@ def test_the_sample_is_the_api_of_the_hub_itself_added_by_one_click_without_a_ne
 def test_two_clicks_on_the_sample_at_once_add_one(
     as_: Any, acme: World, page: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools_app.runtime.api_sources._enqueue", lambda _revision: None)
     ApiSource.objects.all().delete()
 
     def other_first(source: ApiSource) -> ApiSource:

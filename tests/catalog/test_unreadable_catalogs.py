@@ -2,9 +2,10 @@
 
 import pytest
 
-from tools_app.catalog import authoring, compiled
-from tools_app.catalog.validation.sizes import json_size_fault
-from tools_app.models import Tenant, Tool
+from tools_app.catalog import authoring, compiled, skills
+from tools_app.catalog.validation.sizes import MAX_JSON_BYTES, json_size_fault
+from tools_app.models import ItemKind, Prompt, Resource, Secret, Tenant, Tool, Upstream, versioned
+from tools_app.upstreams import observation
 
 
 def test_one_tenant_cannot_take_the_catalogs_of_others(tenant: Tenant, caplog: pytest.LogCaptureFixture) -> None:
@@ -19,6 +20,34 @@ def test_one_tenant_cannot_take_the_catalogs_of_others(tenant: Tenant, caplog: p
     assert tenant.pk not in found
     assert set(found[other.pk].tools) == {"one"}
     assert f"The catalog of tenant {tenant.slug} cannot be compiled" in caplog.text
+
+
+def test_what_cannot_be_used_is_one_log_line_of_each_kind_however_much_it_is(
+    tenant: Tenant, caplog: pytest.LogCaptureFixture
+) -> None:
+    with versioned.one_touch():
+        for number in range(20):
+            name = f"n{number:02}"
+            Tool.objects.create(tenant=tenant, name=name, kind="python", config={"function": "gone"})
+            Prompt.objects.create(tenant=tenant, name=name, kind="python", config={"function": "gone"})
+            Secret.objects.create(tenant=tenant, name=name.upper(), ciphertext=b"of another key")
+            uri = f"skill://{name}/SKILL.md"
+            Resource.objects.create(tenant=tenant, uri=uri, name=name, kind="text", text="no frontmatter")
+    listed = {f"{number}": {"description": "x" * MAX_JSON_BYTES} for number in range(20)}
+    upstream = Upstream.objects.create(tenant=tenant, name="other", url="https://example.com/mcp")
+    tenant.refresh_from_db()
+
+    skills.skills_of(compiled.of_tenant(tenant))
+    observation.store_listing(upstream.pk, ItemKind.TOOL, listed)
+
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("tools_app")]
+    assert [line.partition(":")[0] for line in lines] == [
+        "20 secrets of tenant acme were encrypted with another key",
+        "40 items of tenant acme are invalid and not offered",
+        f"20 skills of tenant {tenant.pk} are invalid",
+        "20 definitions of an upstream are too large or cannot be stored",
+    ]
+    assert all(line.endswith(f"; and {count} more") for line, count in zip(lines, (17, 37, 17, 17), strict=True))
 
 
 @pytest.mark.parametrize("number", [7.92e28, 1e16, -1e16, float("inf"), float("nan")])

@@ -387,6 +387,24 @@ async def test_so_many_wait_and_no_more() -> None:
 
 
 @running
+async def test_a_caller_fills_the_room_of_a_group_for_itself_only() -> None:
+    gate = FairScheduler(alone=2, together=2)
+    slots = [gate.try_acquire(STRANGERS) for _ in range(STRANGERS.slots)]
+    crowd = [asyncio.create_task(gate.acquire(STRANGERS, "crowd")) for _ in range(STRANGERS.max_waiting)]
+    await asyncio.sleep(0)
+    others = [asyncio.create_task(gate.acquire(STRANGERS, name)) for name in ("one", "two", "crowd", "three")]
+    await asyncio.wait(crowd[2:])
+    # The newest of those that have most make room.
+    assert [type(task.exception()) for task in crowd[2:]] == [RpcError] * 3
+    with pytest.raises(RpcError):
+        await others[2]
+    for slot in filter(None, slots):
+        gate.release(slot)
+    for task in (crowd[0], others[0], others[1], others[3], crowd[1]):
+        gate.release(await task)
+
+
+@running
 async def test_who_gives_up_waiting_is_in_nobodys_way() -> None:
     gate = FairScheduler(alone=1, together=1)
     (turn,) = entered(gate, A, 1)

@@ -63,7 +63,7 @@ def test_it_is_not_rotated_and_its_end_is_no_alarm(tenant: Tenant, connection: C
 def test_pruning_deletes_what_nobody_connected_and_old_events(connection: Connection, application: OAuthClient) -> None:
     unused = clients.register({"redirect_uris": ["http://localhost/cb"]})[0]
     new = clients.register({"redirect_uris": ["http://localhost/cb"]})[0]
-    long_ago = timezone.now() - timedelta(days=31)
+    long_ago = timezone.now() - clients.UNUSED * 2
     OAuthClient.objects.filter(pk__in=[unused.pk, application.pk]).update(created_at=long_ago)
     SignInEvent.objects.create(step=SignInStep.ASKED, at=timezone.now() - timedelta(days=91))
     recent = SignInEvent.objects.create(step=SignInStep.ASKED)

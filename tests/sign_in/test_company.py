@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -27,6 +28,9 @@ from tools_app.audit.changes import changes
 from tools_app.core import encryption
 from tools_app.issuers import configuration, directory, provider, setup
 from tools_app.models import Change, Directory, Identity, Issuer, Membership, Role, SignInEvent, SignInStep, Tenant
+from tools_app.sign_in.company import LIFETIME_SECONDS
+
+PASSWORD = "correct horse battery"
 
 
 @pytest.fixture
@@ -192,6 +196,20 @@ def test_an_answer_counts_once_and_in_the_browser_that_asked(client: Client, iss
     assert Client().get(url).status_code == 400
     assert client.get(url).status_code == 302
     assert client.get(url).status_code == 400
+
+
+def test_what_is_stored_for_strangers_does_not_last(client: Client, issuer: Issuer, company: Provider) -> None:
+    begin, callback = reverse("sign-in-begin", args=["acme", issuer.pk]), reverse("sign-in-callback", args=[issuer.pk])
+    assert Client().get(callback, {"state": "unknown"}).status_code == 400
+    assert not Session.objects.exists()
+    client.post(begin)
+    assert client.session.get_expiry_age() <= LIFETIME_SECONDS
+    # Whoever then logs in with a password stays logged in.
+    User.objects.create_superuser("root", password=PASSWORD)
+    client.post("/admin/login/", {"username": "root", "password": PASSWORD})
+    assert client.session.get_expiry_age() > LIFETIME_SECONDS
+    client.post(begin)
+    assert client.session.get_expiry_age() > LIFETIME_SECONDS
 
 
 def test_the_request_has_pkce_a_state_and_a_nonce_and_the_provider_is_the_only_place_it_leads_to(

@@ -11,7 +11,7 @@ import pytest
 
 from tests.upstreams import scripted
 from tests.upstreams.scripted import LOOK, reply, result
-from tests.web_services import Received, Service
+from tests.web_services import WAIT_SECONDS, Received, Service
 from tests.wire.client import MODERN, Peer, RawClient
 from tools_app.catalog import authoring
 from tools_app.models import Call, CallEvent, ItemState, Outcome, Tenant, Upstream, UpstreamItem
@@ -180,6 +180,26 @@ def test_one_whose_list_cannot_be_read_is_refused_as_a_whole(
         service.discover(upstream)
     assert liar.pages <= 4
     assert not UpstreamItem.objects.exists()
+
+
+def test_one_that_drips_its_list_is_asked_no_longer_and_few_of_a_tenant_at_once(
+    serve: Callable[..., Service], loopback_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drip(_request: Received) -> Iterator[bytes]:
+        yield b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
+        while not dripping.stopped.wait(0.02):
+            yield b" "
+
+    dripping = serve(drip)
+    upstream = Upstream.objects.create(tenant=loopback_tenant, name="drip", url=f"{dripping.url}/mcp")
+    monkeypatch.setattr(service, "DISCOVERY_SECONDS", 0.3)
+    for _ in range(service.MAX_DISCOVERIES + 1):  # each gives its place back
+        with pytest.raises(UpstreamFailed, match="did not answer within"):
+            service.discover(upstream)
+    assert dripping.hung_up.wait(WAIT_SECONDS)
+    monkeypatch.setattr(service, "MAX_DISCOVERIES", 0)
+    with pytest.raises(UpstreamFailed, match="are being asked"):
+        service.discover(upstream)
 
 
 def test_one_that_gives_the_same_cursor_again_is_asked_no_further(

@@ -924,6 +924,21 @@ def api_operation(_ctx: ProbeContext) -> None:
     assert "larger than" in skipped(parameters=large)[0]
 
 
+@probe("documents that are read at once")
+def documents_at_once(_ctx: ProbeContext) -> None:
+    """Shown by `tests/runtime/test_api_sources.py`."""
+
+
+@probe("upstreams of a tenant that people have listed at once")
+def discoveries(_ctx: ProbeContext) -> None:
+    """Shown by `tests/upstreams/test_bad_upstreams.py`."""
+
+
+@probe("clients with a metadata document and without a connection")
+def unused_documents(_ctx: ProbeContext) -> None:
+    """Shown by `tests/oauth/test_rooms.py`."""
+
+
 @probe("API sources of a tenant")
 def api_sources(ctx: ProbeContext) -> None:
     tenant = ctx.tenant
@@ -1095,7 +1110,7 @@ def device_requests(ctx: ProbeContext) -> Answers:
 
 @probe("devices that wait to sign in")
 def open_devices(ctx: ProbeContext) -> Answers:
-    ctx.monkeypatch.setattr(devices, "MAX_OPEN", 1)
+    ctx.monkeypatch.setattr(devices, "MAX_OPEN_OF_NETWORK", 1)
     client_id = registered(ctx, grant_types=[devices.GRANT])
     return device_request(ctx, client_id), device_request(ctx, client_id)
 

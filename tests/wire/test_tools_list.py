@@ -46,16 +46,21 @@ def test_a_stored_tool_whose_pattern_is_refused_by_now_is_left_out_and_takes_no_
 ) -> None:
     offer("echo")
     schema = {"type": "object", "properties": {"x": {"type": "string", "pattern": "(?=.*x)z"}}}
-    authoring.save_tool(
-        Tool(tenant=tenant, name="find", kind="http", input_schema=schema, config={"base_url": "https://a.example"})
-    )
+    for number in range(5):
+        name = f"find{number or ''}"
+        authoring.save_tool(
+            Tool(tenant=tenant, name=name, kind="http", input_schema=schema, config={"base_url": "https://a.example"})
+        )
     peer = client.peer(MODERN)
     assert names(list_tools(peer)) == ["echo"]
     assert error_of(peer.call("find", {"x": "x" * 60_000}))["code"] == -32602
     assert text_of(peer.call("echo", {"message": "hello"})) == "hello hello"
     (record,) = [record for record in caplog.records if record.name == compiled.__name__]
     assert record.levelname == "WARNING"
-    assert "properties.x.pattern" in record.getMessage()
+    # One line, whatever the number of rows.
+    assert record.getMessage().startswith("5 items of tenant acme are invalid and not offered: tool find: ")
+    assert record.getMessage().count("properties.x.pattern") == 3
+    assert record.getMessage().endswith("; and 2 more")
 
 
 @pytest.mark.shows("pagination.stable-cursors")

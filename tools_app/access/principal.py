@@ -390,6 +390,15 @@ def client_ip_of(request: HttpRequest) -> str:
     return client_ip(str(request.META.get("REMOTE_ADDR", "")), request.headers.get("X-Forwarded-For", ""))
 
 
+def site_of(address: str) -> str:
+    """Return the network by which is counted what strangers store: what a site usually has, IPv4 /24 or IPv6 /48."""
+    try:
+        parsed = ip_address(rate_limit_key(address).partition("/")[0])
+    except ValueError:
+        return address[:MAX_ADDRESS_LENGTH]
+    return str(ip_network((parsed.packed, 48 if isinstance(parsed, IPv6Address) else 24), strict=False))
+
+
 @lru_cache(maxsize=1024)
 def rate_limit_key(address: str) -> str:
     """Return the key for rate limits: the address, or the /64 network of an IPv6 address, which one host controls."""

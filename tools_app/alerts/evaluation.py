@@ -27,6 +27,7 @@ from tools_app.models import (
     ProcessDeath,
     Tenant,
 )
+from tools_app.telemetry.logs import first_of
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +46,14 @@ PRUNE_BATCH: Final = 1000
 def evaluate() -> None:
     """Check every enabled rule. A rule that cannot be checked is logged, and checked again the next time."""
     active = Q(tenant=None) | Q(tenant__is_active=True)
+    unchecked: list[str] = []
     for rule_id in list(AlertRule.objects.filter(active, enabled=True).order_by("pk").values_list("pk", flat=True)):
         try:
             evaluate_rule(rule_id, timezone.now())
         except Exception as problem:  # noqa: BLE001 - the others are checked all the same
-            log.warning("The alert rule %s is not checked: %s", rule_id, problem)
+            unchecked.append(f"{rule_id}: {problem}")
+    if unchecked:
+        log.warning("%d alert rules are not checked: %s", len(unchecked), first_of(unchecked))
 
 
 def evaluate_rule(rule_id: Any, now: datetime) -> None:

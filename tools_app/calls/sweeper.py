@@ -30,6 +30,7 @@ from tools_app.calls.recorded_answers import unanswered
 from tools_app.calls.run import UNRECORDED, CallOutcome, LocalCall, outcome_of, stopped
 from tools_app.models import Call, CallEvent, CallStatus, Outcome, Process, ProcessDeath, RunningCall
 from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
+from tools_app.telemetry.logs import first_of
 from tools_app.tool_api.results import ToolResult
 from tools_app.upstreams import task_rows
 
@@ -312,11 +313,16 @@ class Requeuer:
         if not waited:
             return
         missing = len(rows) - queue.length()
+        requeued = []
         for row in _requeueable(waited)[: max(0, missing)]:
             self._waiting.forget(row.pk)
             assert row.tenant_id is not None, "who runs a call is known"
             queue.enqueue(row.pk, row.tenant_id)
-            log.warning("Call %s of %s was queued again: no worker had taken it", row.pk, row.tool_name)
+            requeued.append(f"{row.pk} of {row.tool_name}")
+        if requeued:
+            log.warning(
+                "%d calls were queued again, as no worker had taken them: %s", len(requeued), first_of(requeued)
+            )
 
 
 def _queued() -> list[RunningCall]:

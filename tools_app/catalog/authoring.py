@@ -36,6 +36,7 @@ from tools_app.models import (
     ToolRevision,
     versioned,
 )
+from tools_app.telemetry.logs import first_of
 
 log = logging.getLogger(__name__)
 
@@ -330,11 +331,15 @@ def decrypt_secret(secret: Secret) -> str:
 def decrypted_secrets(tenant: Tenant) -> dict[str, str]:
     """Return the values of a tenant's secrets; those that cannot be decrypted are left out."""
     opened: dict[str, str] = {}
+    unreadable: list[str] = []
     for secret in tenant.secrets.all():
         try:
             opened[secret.name] = decrypt_secret(secret)
         except encryption.DecryptionError:
-            log.warning("Secret %s of tenant %s was encrypted with another key", secret.name, tenant.slug)
+            unreadable.append(secret.name)
+    if unreadable:
+        count, names = len(unreadable), first_of(unreadable)
+        log.warning("%d secrets of tenant %s were encrypted with another key: %s", count, tenant.slug, names)
     return opened
 
 

@@ -47,6 +47,7 @@ from tools_app.protocol.content import hints
 from tools_app.protocol.mirrored import Mirrored, mirrored
 from tools_app.protocol.schema import CompiledSchema
 from tools_app.protocol.tool_schemas import arguments_schema, result_schema
+from tools_app.telemetry.logs import first_of
 
 log = logging.getLogger(__name__)
 
@@ -218,6 +219,9 @@ def _compile(tenant: Tenant, version: bytes) -> Catalog:
     found = Resource.objects.filter(tenant=tenant, enabled=True).defer("text", "blob")
     readable = _by_name(_compile_resource(row, sources) for row in found)
     offered = _by_name(_compile_prompt(row, sources) for row in Prompt.objects.filter(tenant=tenant, enabled=True))
+    if sources.not_offered:
+        count, rows = len(sources.left_out), first_of(sources.left_out)
+        log.warning("%d rows of tenant %s are not offered: %s", count, tenant.slug, rows)
     resolver = Resolver(tools)
     toolsets = {row.pk: resolver.resolve(row.tools) for row in Toolset.objects.filter(tenant=tenant)}
     stored = {
@@ -259,13 +263,14 @@ def _presented(
 class Sources:
     """What the rows of a tenant need to run: its secrets, and the upstreams that they come from.
 
-    `not_offered` collects why rows are left out.
+    `not_offered` collects why rows are left out, `left_out` the same with their names.
     """
 
     def __init__(self, tenant: Tenant, secrets: Mapping[str, str]) -> None:
         self.tenant = tenant
         self.secrets = secrets
         self.not_offered: dict[UUID, str] = {}
+        self.left_out: list[str] = []
         items = UpstreamItem.objects.filter(
             tenant=tenant, upstream__tenant=tenant, upstream__enabled=True
         ).select_related("upstream")
@@ -276,9 +281,9 @@ class Sources:
 
     def leave_out(self, row: Tool | Resource | Prompt, reason: object) -> None:
         """Note why a row is not offered, so that the others stay available."""
-        name, kind = row.uri if isinstance(row, Resource) else row.name, row._meta.verbose_name
-        log.warning("The %s %s of tenant %s is not offered: %s", kind, name, self.tenant.slug, reason)
         self.not_offered[row.pk] = str(reason)
+        name = row.uri if isinstance(row, Resource) else row.name
+        self.left_out.append(f"{row._meta.verbose_name} {name}: {reason}")
 
     def upstream_of(self, row: Tool | Resource | Prompt) -> upstream.Source:
         """Return the upstream of a row. Raises ValueError if it was deleted or is disabled."""

@@ -18,6 +18,7 @@ import yaml
 from tools_app.catalog.compiled import Catalog
 from tools_app.core.yaml_events import refuse_growth
 from tools_app.models import Resource, ResourceKind
+from tools_app.telemetry.logs import first_of
 
 log = logging.getLogger(__name__)
 
@@ -115,11 +116,14 @@ def _skills(tenant_id: UUID, _version: bytes, uris: tuple[str, ...], templates: 
     stored = Resource.objects.filter(tenant_id=tenant_id, enabled=True, kind__in=STORED)
     manifests = stored.filter(uri__in=[uri for uri in uris if uri.endswith(MANIFEST)]).order_by("uri")
     found = {}
+    invalid: list[str] = []
     for row in manifests:
         try:
             found[row.uri] = _skill(row, stored, [*uris, *templates])
         except (InvalidManifest, UnicodeDecodeError) as problem:
-            log.warning("%s of tenant %s is not a valid skill: %s", row.uri, tenant_id, problem)
+            invalid.append(f"{row.uri}: {problem}")
+    if invalid:
+        log.warning("%d skills of tenant %s are invalid: %s", len(invalid), tenant_id, first_of(invalid))
     return found
 
 

@@ -222,11 +222,13 @@ class FairScheduler:
         return measured_by(self._overhead, work, slot.tenant.charge)
 
     async def acquire(self, tenant_id: Hashable, caller: Hashable = None) -> Slot:
-        """Wait for a slot. Raises RpcError if too many requests already wait."""
+        """Wait for a slot. Raises RpcError if too many requests already wait, and most of them are not another's."""
         tenant = self._tenants.get(tenant_id) or self._add_tenant(tenant_id)
         most = tenant.background.max_waiting if tenant.background else self._max_waiting
         if most is not None and tenant.waiting.count >= most:
-            raise too_many_waiting("tenant" if tenant.background is None else tenant.background.name, most)
+            refusal = too_many_waiting("tenant" if tenant.background is None else tenant.background.name, most)
+            if not tenant.waiting.displace(caller, refusal):
+                raise refusal
         waiter: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
         tenant.waiting.add(caller, waiter)
         self._rebalance_soon()
@@ -234,10 +236,10 @@ class FairScheduler:
         try:
             return await waiter
         except asyncio.CancelledError:
-            if not waiter.cancelled():
-                self.release(waiter.result())
-            else:
+            if waiter.cancelled():
                 tenant.waiting.remove(caller, waiter)
+            elif waiter.exception() is None:
+                self.release(waiter.result())
             raise
 
     def release(self, slot: Slot, *, is_over: bool = False) -> None:

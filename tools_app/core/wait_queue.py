@@ -52,6 +52,17 @@ class WaitQueue(Generic[T]):
         self.count -= 1
         return waiter
 
+    def displace(self, caller: Hashable, refusal: Exception) -> bool:
+        """Refuse the newest waiter of the caller that has most, unless `caller` has about as many. Return whether."""
+        crowded = max(self._by_caller, key=lambda one: len(self._by_caller[one]))
+        if len(self._by_caller[crowded]) <= len(self._by_caller.get(caller, ())) + 1:
+            return False
+        waiter = self._by_caller[crowded].pop()
+        self.count -= 1
+        if not waiter.done():
+            waiter.set_exception(refusal)
+        return True
+
     def remove(self, caller: Hashable, waiter: asyncio.Future[T]) -> None:
         """Remove a waiter that gave up."""
         line = self._by_caller.get(caller)

@@ -21,6 +21,7 @@ from tools_app.access.issuers import people, rules, validity
 from tools_app.audit.changes.changes import Actor, recording_as
 from tools_app.issuers import provider
 from tools_app.models import Identity, SignInEvent, SignInStep, Via
+from tools_app.telemetry.logs import first_of
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +29,8 @@ CHECK_INTERVAL: Final = timedelta(minutes=30)
 BATCH: Final = 100
 TICK_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 2.0
-# The people of an issuer that is slow are asked about in later runs.
-MAX_ISSUER_SECONDS: Final = 20.0
+# The people of a tenant whose issuers are slow are asked about in later runs.
+MAX_TENANT_SECONDS: Final = 20.0
 
 
 class DirectoryChecks:
@@ -65,24 +66,35 @@ class DirectoryChecks:
 def check(is_running: Callable[[], bool]) -> None:
     """Check the people whose turn it is, until there are none or `is_running` says to stop."""
     elapsed: Counter[UUID] = Counter()
+    unchecked: list[str] = []
     while is_running():
         due = list(validity.check_due(timezone.now() - CHECK_INTERVAL)[:BATCH])
         for identity in due:
             claimed_at = timezone.now()
             if is_running() and people.claim_check(identity, claimed_at):
                 started_at = monotonic()
-                _check_safely(identity, claimed_at, may_ask=elapsed[identity.issuer_id] < MAX_ISSUER_SECONDS)
-                elapsed[identity.issuer_id] += monotonic() - started_at  # type: ignore[assignment] # seconds, not a count
+                tenant_id = identity.issuer.tenant_id
+                if problem := _check_safely(identity, claimed_at, may_ask=elapsed[tenant_id] < MAX_TENANT_SECONDS):
+                    unchecked.append(f"{identity.issuer.name}: {problem}")
+                elapsed[tenant_id] += monotonic() - started_at  # type: ignore[assignment] # seconds, not a count
         if len(due) < BATCH:
-            return
+            break
+    if unchecked:
+        log.warning("%d people could not be checked with their issuers: %s", len(unchecked), first_of(unchecked))
 
 
-def _check_safely(identity: Identity, claimed_at: datetime, *, may_ask: bool) -> None:
-    """Check a person so that neither an answer nor the silence of one issuer holds up the people of others."""
+def _check_safely(identity: Identity, claimed_at: datetime, *, may_ask: bool) -> str:
+    """Check a person so that neither an answer nor the silence of one issuer holds up the people of others.
+
+    Returns why that failed; "" if it did not.
+    """
     try:
         _check(identity, claimed_at, may_ask=may_ask)
+    except provider.SignInFailed as problem:
+        return str(problem)
     except Exception as problem:  # noqa: BLE001 - an issuer may answer anything
-        log.warning("A person of %s could not be checked: %s", identity.issuer.name, type(problem).__name__)
+        return type(problem).__name__
+    return ""
 
 
 def _check(identity: Identity, claimed_at: datetime, *, may_ask: bool) -> None:
@@ -112,8 +124,6 @@ def _reason_to_end(identity: Identity, claimed_at: datetime, *, may_ask: bool) -
         people.vouch(identity, result.claims, result.refresh_token, claimed_at=claimed_at)
     except (provider.AccessWithdrawn, rules.NoMatchingRule) as problem:
         return str(problem)
-    except provider.SignInFailed as problem:
-        log.warning("A person could not be checked with %s: %s", identity.issuer.name, problem)
     return ""
 
 

@@ -30,6 +30,7 @@ from tools_app.models import validators, versioned
 from tools_app.protocol import jsonrpc, schema, schema_bounds
 from tools_app.protocol.close_codes import TOO_MANY, TOO_MANY_FRAMES, TOO_SLOW
 from tools_app.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, NOT_PERMITTED, OVER_LIMIT, PARSE_ERROR
+from tools_app.runtime import api_sources
 from tools_app.server import address_limit
 from tools_app.server.base import IDLE_SECONDS, MAX_HEAD_BYTES, MAX_PIPELINED
 from tools_app.server.websocket_input import MAX_SMALL_FRAMES, SMALL_BYTES, SMALL_FRAMES_PER_SECOND
@@ -276,7 +277,8 @@ def _catalog() -> Sequence[Bound]:
             "OpenAPI document",
             f"{openapi_reader.MAX_BYTES} bytes, {openapi_reader.MAX_DEPTH} levels, {openapi_reader.MAX_VALUES} values,"
             f" {openapi_reader.MAX_ALIASES} aliases, {operations.MAX_OPERATIONS} operations,"
-            f" {documents.FETCH_TIMEOUT_SECONDS:g} s to fetch",
+            f" {documents.FETCH_TIMEOUT_SECONDS:g} s to fetch with what it refers to,"
+            f" {documents.IDLE_SECONDS:g} s of silence",
             note="not read, with the reason",
         ),
         Bound(
@@ -289,6 +291,11 @@ def _catalog() -> Sequence[Bound]:
             f"{operations.MAX_DEFINITION_BYTES} bytes of JSON, {arguments.MAX_PARTS} parameters,"
             f" {arguments.MAX_PARTS} properties of its body, {schemas.MAX_SCHEMA_DEPTH} levels of a schema",
             note="skipped, with the reason",
+        ),
+        Bound(
+            "documents that are read at once",
+            f"1 of a tenant, {api_sources.MAX_CONCURRENT} in a worker process",
+            note="further ones wait",
         ),
         Bound("API sources of a tenant", f"{source_settings.MAX_SOURCES}", note="rejected on save"),
         Bound(

@@ -37,11 +37,28 @@ def sign_in_bounds() -> Sequence[Bound]:
         Bound("parameter of an OAuth request", f"{server.MAX_PARAMETER} characters, once", 400),
         Bound("registration of a client", f"{endpoints.MAX_REGISTRATION_BYTES} bytes, {redirects.MAX_URIS} URIs", 400),
         Bound("registrations of an address", f"{endpoints.MAX_REGISTRATIONS} per minute", 429),
-        Bound("registered clients without a connection", f"{clients.MAX_UNUSED}, for {clients.UNUSED.days} days", 503),
+        Bound(
+            "registered clients without a connection",
+            f"{clients.MAX_UNUSED}, {clients.MAX_UNUSED_OF_NETWORK} of a network (IPv4 /24, IPv6 /48),"
+            f" for {clients.UNUSED.days * 24} h",
+            503,
+            note=f"if all are of the last {clients.FRESH.seconds // 60} min; otherwise the network that has most"
+            " loses its oldest",
+        ),
+        Bound(
+            "clients with a metadata document and without a connection",
+            f"{clients.MAX_UNUSED_DOCUMENTS}",
+            note="the one that was read first is forgotten, and read again when it is needed",
+        ),
         Bound("authorization requests of an address", f"{authorize.MAX_REQUESTS} per minute", 429),
         Bound("token requests of an address", f"{endpoints.MAX_TOKEN_REQUESTS} per minute", 429),
         Bound("device requests of an address", f"{endpoints.MAX_DEVICE_REQUESTS} per minute", 429),
-        Bound("devices that wait to sign in", f"{devices.MAX_OPEN}, for {devices.LIFETIME.seconds // 60} min", 503),
+        Bound(
+            "devices that wait to sign in",
+            f"{devices.MAX_OPEN}, {devices.MAX_OPEN_OF_NETWORK} of a network, for {devices.LIFETIME.seconds // 60} min",
+            503,
+            note="for the network; of all, the network that has most loses its oldest",
+        ),
         Bound("codes of devices that a person enters", f"{device_page.MAX_ATTEMPTS} per minute", 429),
         Bound(
             "metadata document of a client",

@@ -5,7 +5,18 @@ from collections.abc import Sequence
 from tools_app.calls.background import start_task
 from tools_app.management.bound import Bound
 from tools_app.protocol.errors import OVER_LIMIT
-from tools_app.upstreams import client, connections, drafts, forwarding, http, parked_rows, questions, runs, sessions
+from tools_app.upstreams import (
+    client,
+    connections,
+    drafts,
+    forwarding,
+    http,
+    parked_rows,
+    questions,
+    runs,
+    service,
+    sessions,
+)
 from tools_app.upstreams.credentials import store
 from tools_app.upstreams.exchanges import tasks
 from tools_app.upstreams.opening import MAX_ENVELOPE_BYTES
@@ -53,6 +64,11 @@ def upstream_bounds() -> Sequence[Bound]:
             f"{parked_rows.MAX_PARKED_OF_KEY} of a key, {parked_rows.MAX_PARKED_OF_UPSTREAM} of an upstream, "
             f"{parked_rows.MAX_PARKED_OF_TENANT} of a tenant, {parked_rows.MAX_PARKED} in a process",
             note="the upstream gets an error",
+        ),
+        Bound(
+            "upstreams of a tenant that people have listed at once",
+            f"{service.MAX_DISCOVERIES}, {service.DISCOVERY_SECONDS:g} s each",
+            note="a sentence that says so",
         ),
         Bound("id of a task of an upstream", f"{tasks.MAX_ID_LENGTH} characters", note=FAILS),
         Bound(

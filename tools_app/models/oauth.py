@@ -18,6 +18,7 @@ from tools_app.models.validators import validate_patterns
 MAX_CLIENT_ID = 1000
 MAX_URI = 2000
 MAX_SCOPE = 1000
+MAX_NETWORK = 50
 
 
 class ClientSource(models.TextChoices):
@@ -57,6 +58,9 @@ class OAuthClient(Recorded):
     fetched_at = models.DateTimeField(null=True, editable=False, help_text="When its metadata document was read.")
     last_used_at = models.DateTimeField(null=True, editable=False)
     blocked_at = models.DateTimeField(null=True, editable=False)
+    network = models.CharField(
+        max_length=MAX_NETWORK, blank=True, editable=False, help_text="From where it registered itself."
+    )
 
     class Meta:
         ordering = ["name", "client_id"]
@@ -232,7 +236,9 @@ class DeviceCode(models.Model):
     interval = models.PositiveSmallIntegerField()
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(db_index=True)
+    network = models.CharField(max_length=MAX_NETWORK, blank=True, help_text="From where the device asked.")
     polled_at = models.DateTimeField(null=True)
+    entered_at = models.DateTimeField(null=True, help_text="When a person entered the code that it shows.")
     connection = models.ForeignKey(Connection, null=True, on_delete=models.CASCADE, related_name="+")
     refused_at = models.DateTimeField(null=True)
     used_at = models.DateTimeField(null=True)

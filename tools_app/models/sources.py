@@ -108,12 +108,18 @@ class ApiSourceRevision(models.Model):
     operations = models.PositiveIntegerField(default=0)
     skipped = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField(default=timezone.now)
+    claimed_at = models.DateTimeField(null=True, help_text="When a process began to read it.")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     applied_at = models.DateTimeField(null=True)
 
     class Meta:
         ordering = ["source", "-number"]
         verbose_name = "API source revision"
+        indexes = [
+            models.Index(
+                fields=["created_at"], condition=models.Q(state=RevisionState.PENDING), name="revision_to_be_read"
+            )
+        ]
         constraints = [models.UniqueConstraint(fields=["source", "number"], name="number_once_per_source")]
 
     def __str__(self) -> str:

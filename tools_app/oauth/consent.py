@@ -126,7 +126,8 @@ def page(
 
 
 def record_consent_request(request: HttpRequest, tenant: Tenant, auth_request: AuthorizationRequest) -> None:
-    """Record that the person is asked."""
+    """Record that the person is asked, and note it for the client."""
+    clients.note_asked(auth_request.client)
     host = policy.host_of(auth_request.client, auth_request.redirect_uri)
     events.record(request, SignInStep.ASKED, client=auth_request.client, tenant=tenant, host=host)
 

@@ -18,6 +18,7 @@ from django.utils import timezone
 from django.utils.http import urlencode
 
 from tools_app.access.oauth import clients, devices, tokens
+from tools_app.access.principal import client_ip_of, site_of
 from tools_app.models import DeviceCode, SignInStep
 from tools_app.models.oauth import MAX_SCOPE
 from tools_app.oauth import events
@@ -78,7 +79,7 @@ def begin(request: HttpRequest) -> HttpResponse:
     scope = request.POST.get("scope", "")
     if len(scope) > MAX_SCOPE:
         raise InvalidScopeError(f"The scope has at most {MAX_SCOPE} characters.")
-    codes = devices.begin(client.row, slug, scope)
+    codes = devices.begin(client.row, slug, scope, site_of(client_ip_of(request)))
     events.record(request, SignInStep.CHALLENGED, "A device shows a code.", client=client.row)
     page = issuer_of(request) + reverse("oauth-device")
     user_code = devices.spelt(codes.user)

@@ -14,7 +14,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.access.oauth import clients, devices
-from tools_app.access.principal import client_ip_of, rate_limit_key
+from tools_app.access.principal import client_ip_of, rate_limit_key, site_of
 from tools_app.catalog.http.documents import DocumentError
 from tools_app.models import SignInStep
 from tools_app.models.ids import new_id
@@ -68,7 +68,9 @@ def device_authorization(request: HttpRequest) -> HttpResponse:
     try:
         return _respond(request, lambda: device_flow.begin(request))
     except devices.TooManyRequests:
-        return _error("temporarily_unavailable", "Too many devices wait to sign in. Try again later.", 503)
+        return _error(
+            "temporarily_unavailable", "Too many devices of this network wait to sign in. Try again in 10 minutes.", 503
+        )
 
 
 @csrf_exempt
@@ -84,12 +86,12 @@ def register(request: HttpRequest) -> HttpResponse:
     if not isinstance(metadata, dict):
         return _error("invalid_client_metadata", f"Send a JSON object of at most {MAX_REGISTRATION_BYTES} bytes.", 400)
     try:
-        client, secret = clients.register(metadata)
+        client, secret = clients.register(metadata, site_of(client_ip_of(request)))
     except clients.InvalidMetadata as problem:
         events.record(request, SignInStep.REJECTED, f"Registration: {problem}")
         return _error(problem.error, str(problem), 400)
     except clients.TooManyClients:
-        return _error("temporarily_unavailable", "Too many clients are registered. Try again later.", 503)
+        return _error("temporarily_unavailable", "Too many clients have just registered. Try again in 10 minutes.", 503)
     events.record(request, SignInStep.CLIENT_SEEN, client=client)
     body = {
         "client_id": client.client_id,

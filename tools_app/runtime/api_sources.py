@@ -1,49 +1,73 @@
-"""Reading of API sources in workers: a revision is added, and a worker fetches and parses its document."""
+"""Reading of the documents of API sources, in threads of a worker process that run no calls.
 
-from functools import partial
+A revision waits in the database until a process claims it. Slow servers of a tenant, however many, keep one thread of
+one process, and no call waits for it.
+"""
+
+import logging
+import threading
+from contextlib import suppress
+from time import monotonic
 from typing import Final
+from uuid import UUID
 
-from celery import current_app
-from django.contrib.auth.models import User
-from django.db import transaction
-from kombu import Connection
+from django.db import connection
 
-from tools_app.calls.background import broker
-from tools_app.calls.background.queue import CONFIRM_SECONDS
 from tools_app.catalog.sources import documents
-from tools_app.models import ApiSource, ApiSourceRevision, RevisionState
+from tools_app.core.runtime import Service
+from tools_app.models import ApiSourceRevision
 
-READ: Final = "tools_app.read_api_source"
-BROKER_AWAY: Final = "The broker is unavailable, so no worker can read the document. Refresh the source in a moment."
+log = logging.getLogger(__name__)
 
-
-def refresh(source: ApiSource, by: User | None, data: bytes | None = None) -> ApiSourceRevision:
-    """Add a revision of an uploaded document, or of the one at the source's URL, and have a worker read it.
-
-    Raises Unreadable for an upload that is too large.
-    """
-    revision = documents.add_revision(source, by, data)
-    transaction.on_commit(partial(_enqueue, revision))
-    return revision
+POLL_SECONDS: Final = 0.5
+MAX_CONCURRENT: Final = 4
+# Tenants whose turn is remembered.
+MAX_SERVED: Final = 10_000
 
 
-def read_again(source: ApiSource, by: User | None) -> None:
-    """Have a worker read the document again, because it is to be read in another way."""
-    data = documents.newest_upload(source)
-    if source.url or data is not None:
-        refresh(source, by, data)
+class DocumentReader:
+    """Claims the revisions that wait, and reads each in a thread of its own."""
+
+    def __init__(self) -> None:
+        # The revisions that are being read, by their tenants, and when a tenant was served last.
+        self._reading: dict[UUID, UUID] = {}
+        self._served: dict[UUID, float] = {}
+
+    def run(self) -> None:
+        """Claim what waits, as far as there are threads for it."""
+        while len(self._reading) < MAX_CONCURRENT:
+            revision = documents.claim(self._served, list(self._reading))
+            if revision is None:
+                return
+            tenant_id = revision.source.tenant_id
+            if len(self._served) >= MAX_SERVED:
+                self._served.clear()
+            self._served[tenant_id] = monotonic()
+            self._reading[tenant_id] = revision.pk
+            threading.Thread(target=self._read, args=[revision], name="document", daemon=True).start()
+
+    def stop(self) -> None:
+        """Leave to other processes what is not read yet: a process that ends does not wait for it."""
+        with suppress(Exception):
+            documents.unclaim(list(self._reading.values()))
+
+    def _read(self, revision: ApiSourceRevision) -> None:
+        try:
+            documents.read_revision(revision.pk)
+        except Exception as problem:  # noqa: BLE001 - the database may be away for a while
+            log.warning("The document of the API source %s was not read: %s", revision.source_id, problem)
+        finally:
+            with suppress(Exception):
+                connection.close()
+            del self._reading[revision.source.tenant_id]
 
 
-def _enqueue(revision: ApiSourceRevision) -> None:
-    try:
-        broker.current().call(partial(_send, str(revision.pk)))
-    except broker.BrokerUnavailable:
-        waiting = ApiSourceRevision.objects.filter(pk=revision.pk, state=RevisionState.PENDING)
-        waiting.update(state=RevisionState.FAILED, problem=BROKER_AWAY)
+# The reader of this process, if it is a worker or has one.
+reader = Service(DocumentReader, DocumentReader.stop)
 
 
-def _send(revision_id: str, link: Connection) -> None:
-    queue = current_app.conf.task_default_queue
-    current_app.send_task(
-        READ, (revision_id,), queue=queue, retry=False, confirm_timeout=CONFIRM_SECONDS, connection=link
-    )
+def read_waiting() -> None:
+    """Read the documents that wait, if this process reads any."""
+    running = reader.running()
+    if running is not None:
+        running.run()

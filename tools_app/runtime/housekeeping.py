@@ -25,7 +25,7 @@ from tools_app.calls import limits, parked, sweeper, upstream_tasks
 from tools_app.core.runtime import Service
 from tools_app.issuers import directory
 from tools_app.models import CallAnswer, CallInput, SessionMessage
-from tools_app.runtime import metrics_publisher
+from tools_app.runtime import api_sources, metrics_publisher
 from tools_app.telemetry import snapshots
 from tools_app.upstreams.credentials import owners, refresh
 
@@ -83,6 +83,7 @@ class Housekeeper:
         self._stopping = threading.Event()
         self._heart = self._thread("heart", heartbeat(kind), lambda: None)
         tasks = [
+            (api_sources.POLL_SECONDS, api_sources.read_waiting),
             (60.0, self._pruning.prune_if_due),
             (runner.TICK_SECONDS, self._alerts.run_if_chosen),
             (directory.TICK_SECONDS, self._directory.run),
@@ -113,6 +114,7 @@ class Housekeeper:
     def _farewell(self) -> None:
         self._alerts.stop()
         self._directory.stop()
+        api_sources.reader.stop()
         with suppress(Exception):
             last_used.write()
             denials.flush(at_once=True)

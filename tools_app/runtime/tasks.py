@@ -1,4 +1,4 @@
-"""Celery tasks: background calls, whose data is encrypted in the database, documents of API sources, and pruning.
+"""Celery tasks: background calls, whose data is encrypted in the database, and pruning. What else a worker does.
 
 `Worker` of `celery.apps.worker` distinguishes `celery worker` from the embedded worker: only it has `on_start`
 (`tests/server/test_contracts.py`).
@@ -6,16 +6,15 @@
 
 from time import sleep
 from typing import Any
-from uuid import UUID
 
 from celery import current_task, shared_task
 from celery.apps.worker import Worker
-from celery.signals import worker_process_shutdown, worker_shutdown
+from celery.concurrency import prefork
+from celery.signals import worker_process_init, worker_process_shutdown, worker_ready, worker_shutdown
 
 from tools_app.audit import partitions
 from tools_app.audit.retention import retention
 from tools_app.calls.background.queue import RUN_CALL
-from tools_app.catalog.sources import documents
 from tools_app.runtime import api_sources, call_strategy, inspection, process
 from tools_app.runtime.call_strategy import CallTask
 
@@ -29,10 +28,18 @@ def run_call(call_id: str) -> None:
     call_strategy.run_call(call_id, current_task.request.headers or {})
 
 
-@shared_task(name=api_sources.READ)
-def read_api_source(revision_id: str) -> None:
-    """Fetch and parse the document of a revision of an API source."""
-    documents.read_revision(UUID(revision_id))
+@worker_ready.connect
+def start_worker(sender: Any = None, **_options: Any) -> None:
+    """Read documents in `celery worker`, with housekeeping. In a prefork pool, the processes that it forks do."""
+    if not isinstance(sender.pool, prefork.TaskPool):
+        start_process()
+
+
+@worker_process_init.connect
+def start_process(**_options: Any) -> None:
+    """Read documents in a prefork pool process."""
+    api_sources.reader()
+    process.start("worker")
 
 
 @worker_shutdown.connect

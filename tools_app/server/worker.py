@@ -16,6 +16,8 @@ from celery.worker import WorkController, state
 from celery.worker.control import control_command
 from django.conf import settings
 
+from tools_app.runtime import api_sources
+
 START_SECONDS = 10.0
 STOP = "mcphub_stop"
 
@@ -31,7 +33,10 @@ class WorkerNotStarted(Exception):
 
 
 class EmbeddedWorker:
-    """Runs background tools in `MCPHUB_WORKER_THREADS` threads, so that they need no second process."""
+    """Runs background tools in `MCPHUB_WORKER_THREADS` threads, so that they need no second process.
+
+    Like any worker, it reads documents of API sources beside them.
+    """
 
     def __init__(self) -> None:
         self._start_finished = threading.Event()
@@ -47,6 +52,7 @@ class EmbeddedWorker:
         self._start_finished.wait(START_SECONDS)
         if not self._is_ready:
             raise WorkerNotStarted("The background worker did not start. Check that the broker is available.")
+        api_sources.reader()
 
     def stop(self, seconds: float) -> bool:
         """Accept no more tasks and wait at most `seconds` for running ones. Returns False if some still run."""

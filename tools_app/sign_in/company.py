@@ -107,6 +107,9 @@ def begin(request: HttpRequest, slug: str, issuer: Any) -> HttpResponse:
         "until": time.time() + LIFETIME_SECONDS,
     }
     request.session[PENDING_KEY] = dict(list(pending_sign_ins.items())[-MAX_PENDING:])
+    if not request.user.is_authenticated:
+        # Anybody can begin any number of sign-ins: what is stored for them does not last.
+        request.session.set_expiry(int(LIFETIME_SECONDS))
     response = HttpResponseRedirect(pending.url)
     response.headers["Referrer-Policy"] = ORIGIN_ONLY
     return response
@@ -127,7 +130,8 @@ def _complete_oidc(request: HttpRequest, issuer: UUID) -> HttpResponse:
         return _failure_page(request, "Too many attempts. Wait a minute, then try again.", status=429)
     pending_sign_ins = request.session.get(PENDING_KEY, {})
     pending = pending_sign_ins.pop(request.GET.get("state", ""), None)
-    request.session[PENDING_KEY] = pending_sign_ins
+    if pending is not None:
+        request.session[PENDING_KEY] = pending_sign_ins
     if pending is None or pending["until"] < time.time() or pending["issuer"] != str(issuer):
         return _failure_page(request, "This sign-in has expired, or began in another browser. Try again.", status=400)
     row = Issuer.objects.select_related("tenant").filter(pk=pending["issuer"], **_usable_filter()).first()
@@ -247,8 +251,7 @@ def _log_in(
     login(request, person, BACKEND)
     request.session[ISSUER_TENANT_KEY] = str(issuer.tenant_id)
     end_times = [end for end in (validity.access_end(person.pk), session_end) if end is not None]
-    if end_times:
-        request.session.set_expiry(min(end_times))
+    request.session.set_expiry(min(end_times, default=None))
     _record_event(request, SignInStep.SIGNED_IN, issuer, reason=rule, person=person.get_username())
     return HttpResponseRedirect(next_url)
 

@@ -5,7 +5,8 @@ makes this the formatter of the only handler.
 """
 
 import logging
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import orjson
 import structlog
@@ -25,6 +26,16 @@ _IN_TEXT = {code: repr(chr(code))[1:-1] for code in (*range(0x20), *_RAW_IN_JSON
 _IN_JSON = {code: f"\\u{code:04x}" for code in _RAW_IN_JSON}
 # Django adds its request, which repeats the message.
 LEFT_OUT = ("request",)
+
+
+MAX_NAMED: Final = 3
+MAX_NAMED_LENGTH: Final = 300
+
+
+def first_of(texts: Sequence[str]) -> str:
+    """Return the first texts for one line, and how many more there are: tenants decide how many rows they have."""
+    shown = "; ".join(text[:MAX_NAMED_LENGTH] for text in texts[:MAX_NAMED])
+    return shown if len(texts) <= MAX_NAMED else f"{shown}; and {len(texts) - MAX_NAMED} more"
 
 
 class WithoutTraceback(logging.Filter):

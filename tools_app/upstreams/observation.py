@@ -20,6 +20,7 @@ from tools_app.catalog.validation.sizes import MAX_JSON_BYTES, json_size_fault
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.sanitize import for_column, has_nul, sanitized
 from tools_app.models import ItemState, Upstream, UpstreamItem, UpstreamStatus, versioned
+from tools_app.telemetry.logs import first_of
 from tools_app.telemetry.secret_names import Scrubber
 from tools_app.upstreams.client import ServerInfo
 from tools_app.upstreams.warnings import warnings_of
@@ -127,8 +128,9 @@ def _note_left_out(upstream_id: UUID, kind: str, faults: Mapping[str, str]) -> N
     known = UpstreamStatus.objects.filter(pk=upstream_id).values_list("left_out", flat=True).first() or []
     if [one for one in known if one["kind"] == kind] == named:
         return
-    for one in named:
-        log.warning("A %s of an upstream is not offered: %s: %s", kind, one["name"], one["reason"])
+    if named:
+        shown = first_of([f"{one['name']}: {one['reason']}" for one in named])
+        log.warning("%d of an upstream's %ss are not offered: %s", len(faults), kind, shown)
     with transaction.atomic():
         # Locked: kinds are listed at the same time.
         if not Upstream.objects.select_for_update().filter(pk=upstream_id).exists():

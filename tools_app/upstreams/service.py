@@ -17,6 +17,8 @@ from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from tools_app.access.limits import limits
+from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.audit.changes import changes
 from tools_app.catalog import authoring, uri_templates
 from tools_app.catalog.kinds import upstream as kind
@@ -41,6 +43,7 @@ from tools_app.models import (
     UpstreamStatus,
 )
 from tools_app.models.catalog import PROMPT_NAME, RESOURCE_URI, TOOL_NAME, TaskSupport
+from tools_app.models.ids import new_id
 from tools_app.models.versioned import check_count
 from tools_app.protocol import content
 from tools_app.protocol.mirrored import InvalidMirror, mirrored
@@ -58,6 +61,8 @@ from tools_app.upstreams.observation import store_status
 from tools_app.upstreams.warnings import warnings_of
 
 DISCOVERY_SECONDS: Final = 90.0
+# Of a tenant in all processes: each keeps a thread that answers pages.
+MAX_DISCOVERIES: Final = 4
 MAX_TITLE_LENGTH: Final = 200
 # Names that are this similar may be of the same item (difflib's ratio), and how many are compared.
 MIN_SIMILARITY: Final = 0.75
@@ -102,6 +107,12 @@ def discover(upstream: Upstream, person_id: int | None = None) -> Discovery:
     """
     registry = connections.current()
     secrets: tuple[str, ...] = ()
+    place = ConcurrencyLimit("tenant", "checks", MAX_DISCOVERIES, f"upstreams:checks:tenant:{upstream.tenant_id}")
+    place_id = str(new_id())
+    if limits.acquire_here([place], place_id, DISCOVERY_SECONDS) is not None:
+        raise UpstreamFailed(
+            f"{MAX_DISCOVERIES} upstreams of this tenant are being asked. Wait until one has answered."
+        )
 
     async def work(connection: Connection) -> ServerInfo:
         client = await connection.client()
@@ -113,7 +124,12 @@ def discover(upstream: Upstream, person_id: int | None = None) -> Discovery:
         endpoint = kind.endpoint_of(upstream, upstream.tenant, authoring.decrypted_secrets(upstream.tenant))
         endpoint = resolve.endpoint_for_listing(endpoint, person_id)
         secrets = endpoint.secrets
-        server = registry.submit(registry.use(endpoint, work, is_check=True)).result(DISCOVERY_SECONDS)
+        asking = registry.submit(registry.use(endpoint, work, is_check=True))
+        try:
+            server = asking.result(DISCOVERY_SECONDS)
+        finally:
+            # One that did not answer in time is asked no more.
+            asking.cancel()
     except (ToolError, ErrorResponse, TimeoutError) as problem:
         failure = _failure(problem, Scrubber(secrets))
         if _needs_credential(upstream, problem):
@@ -123,6 +139,8 @@ def discover(upstream: Upstream, person_id: int | None = None) -> Discovery:
         store_status(upstream.pk, None, failure.message)
         # Without the problem itself, whose texts are the upstream's.
         raise failure from None
+    finally:
+        limits.release_of([place.key], place_id)
     store_status(upstream.pk, server)
     return Discovery(server, list(upstream.items.all()))
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError
+from django.db.models import Count, QuerySet
 from django.utils import timezone
 
 from tools_app.access.keys import digest_of
@@ -27,13 +28,18 @@ PUBLIC: Final = "none"
 SIGNED: Final = "private_key_jwt"
 SECRET_METHODS: Final = ("client_secret_basic", "client_secret_post")
 AUTH_METHODS: Final = (PUBLIC, *SECRET_METHODS, SIGNED)
-# Dynamic clients without a connection are deleted after this time.
-UNUSED: Final = timedelta(days=30)
+# Clients without a connection are deleted after this time, and before it where others need their room.
+UNUSED: Final = timedelta(hours=24)
 MAX_UNUSED: Final = 10_000
+MAX_UNUSED_OF_NETWORK: Final = 500
+MAX_UNUSED_DOCUMENTS: Final = 10_000
+# A person may be signing in: so long after the registration, and after they were asked.
+FRESH: Final = timedelta(minutes=10)
+ASKED: Final = timedelta(hours=1)
 
 
 class TooManyClients(Exception):
-    """There are too many registered clients without a connection to store another."""
+    """There are too many registered clients without a connection, all of them new, to store another."""
 
 
 class InvalidMetadata(ValueError):
@@ -88,14 +94,19 @@ def from_document(client_id: str, document: Mapping[str, Any]) -> OAuthClient:
     # What was read from another place is not of this client any more.
     moved = OAuthClient.objects.filter(client_id=client_id).exclude(jwks_uri=values["jwks_uri"])
     moved.update(jwks=None, keys_fetched_at=None)
-    client, _ = OAuthClient.objects.update_or_create(client_id=client_id, defaults=values)
+    client, is_new = OAuthClient.objects.update_or_create(client_id=client_id, defaults=values)
+    if is_new:
+        # Anybody can name any number of documents. One that is removed is read again when it is needed.
+        unused = _unused(ClientSource.DOCUMENT)
+        if unused.count() > MAX_UNUSED_DOCUMENTS:
+            _delete_oldest(_abandoned(unused), "fetched_at")
     return client
 
 
-def register(metadata: Mapping[str, Any]) -> tuple[OAuthClient, str]:
-    """Store a client that registers itself; return it and its secret, which is "" for one that has none or signs.
+def register(metadata: Mapping[str, Any], network: str = "") -> tuple[OAuthClient, str]:
+    """Store a client that registers itself from a network.
 
-    Raises InvalidMetadata, and TooManyClients.
+    Returns it and its secret, which is "" for one that has none or signs. Raises InvalidMetadata, and TooManyClients.
     """
     method = metadata.get("token_endpoint_auth_method", SECRET_METHODS[0])
     if method not in AUTH_METHODS:
@@ -105,8 +116,7 @@ def register(metadata: Mapping[str, Any]) -> tuple[OAuthClient, str]:
     values = {**_returns(metadata), **_keys(metadata, [method])}
     if values["redirect_uris"]:
         _check_response_types(metadata)
-    if OAuthClient.objects.filter(source=ClientSource.DYNAMIC, connections=None).count() >= MAX_UNUSED:
-        raise TooManyClients
+    _make_room(network)
     secret = SECRET_PREFIX + secrets.token_urlsafe(32) if method in SECRET_METHODS else ""
     client = OAuthClient.objects.create(
         client_id=f"mcphub_client_{secrets.token_urlsafe(16)}",
@@ -115,8 +125,49 @@ def register(metadata: Mapping[str, Any]) -> tuple[OAuthClient, str]:
         **values,
         auth_method=method,
         secret_digest=digest_of(secret) if secret else "",
+        network=network,
     )
     return client, secret
+
+
+def _make_room(network: str) -> None:
+    """Delete an unused client if there are too many: the oldest of the network, or of the one that has the most.
+
+    So strangers who register many take room from each other, and from nobody else. Raises TooManyClients.
+    """
+    unused = _unused(ClientSource.DYNAMIC)
+    counts = dict(unused.values_list("network").annotate(Count("pk")))
+    abandoned = _abandoned(unused)
+    if counts.get(network, 0) >= MAX_UNUSED_OF_NETWORK:
+        abandoned = abandoned.filter(network=network)
+    elif sum(counts.values()) < MAX_UNUSED:
+        return
+    networks = abandoned.values_list("network", flat=True).distinct()
+    crowded = max(networks, key=lambda name: counts.get(name, 0), default=None)
+    if crowded is None:
+        raise TooManyClients
+    _delete_oldest(abandoned.filter(network=crowded), "created_at")
+
+
+def _unused(source: ClientSource) -> QuerySet[OAuthClient]:
+    return OAuthClient.objects.filter(source=source, connections=None, blocked_at=None).order_by()
+
+
+def _abandoned(unused: QuerySet[OAuthClient]) -> QuerySet[OAuthClient]:
+    """Return those with which nobody is signing in now, as far as is known."""
+    now = timezone.now()
+    return unused.filter(created_at__lt=now - FRESH).exclude(last_used_at__gte=now - ASKED)
+
+
+def _delete_oldest(rows: QuerySet[OAuthClient], column: str) -> None:
+    oldest = rows.order_by(column).first()
+    if oldest is not None:
+        oldest.delete()
+
+
+def note_asked(client: OAuthClient) -> None:
+    """Note that a person is asked to allow a client, which is then not deleted before they can decide."""
+    OAuthClient.objects.filter(pk=client.pk).update(last_used_at=timezone.now())
 
 
 def has_secret(client: OAuthClient, secret: str) -> bool:
@@ -125,8 +176,10 @@ def has_secret(client: OAuthClient, secret: str) -> bool:
 
 
 def prune() -> None:
-    """Delete clients without a connection after UNUSED. Blocked clients stay blocked."""
-    OAuthClient.objects.filter(connections=None, created_at__lt=timezone.now() - UNUSED, blocked_at=None).delete()
+    """Delete clients that nobody connected or used for UNUSED. Blocked clients stay blocked."""
+    before = timezone.now() - UNUSED
+    unused = OAuthClient.objects.filter(connections=None, created_at__lt=before, blocked_at=None)
+    unused.exclude(last_used_at__gte=before).delete()
 
 
 def methods_of(client: OAuthClient) -> list[str]:

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from django.db.models import Count
 from django.utils import timezone
 
 from tools_app.access.keys import KEY_BYTES, digest_of
@@ -23,10 +24,11 @@ MAX_INTERVAL: Final = 60
 # Clocks and networks are not exact.
 TOLERANCE: Final = timedelta(seconds=1)
 MAX_OPEN: Final = 10_000
+MAX_OPEN_OF_NETWORK: Final = 500
 
 
 class TooManyRequests(Exception):
-    """So many requests wait for their people that no further one is stored."""
+    """So many requests of a network wait for their people that no further one of it is stored."""
 
 
 class Codes(NamedTuple):
@@ -36,11 +38,22 @@ class Codes(NamedTuple):
     user: str
 
 
-def begin(client: OAuthClient, tenant_slug: str, scope: str) -> Codes:
-    """Store a request and return its codes. Raises TooManyRequests."""
+def begin(client: OAuthClient, tenant_slug: str, scope: str, network: str = "") -> Codes:
+    """Store a request from a network and return its codes. Raises TooManyRequests.
+
+    If too many wait in all, the network that has the most loses its oldest one whose code nobody entered.
+    """
     now = timezone.now()
-    if DeviceCode.objects.filter(expires_at__gt=now).count() >= MAX_OPEN:
+    waiting = DeviceCode.objects.filter(connection=None, refused_at=None, expires_at__gt=now)
+    counts = dict(waiting.order_by().values_list("network").annotate(Count("pk")))
+    if counts.get(network, 0) >= MAX_OPEN_OF_NETWORK:
         raise TooManyRequests
+    if sum(counts.values()) >= MAX_OPEN:
+        crowded = max(counts, key=lambda name: counts[name])
+        oldest = waiting.filter(network=crowded, entered_at=None).order_by("created_at").first()
+        if oldest is None:
+            raise TooManyRequests
+        oldest.delete()
     codes = Codes(DEVICE_START + secrets.token_urlsafe(KEY_BYTES), _new_user_code())
     DeviceCode.objects.create(
         digest=digest_of(codes.device),
@@ -51,6 +64,7 @@ def begin(client: OAuthClient, tenant_slug: str, scope: str) -> Codes:
         interval=INTERVAL,
         created_at=now,
         expires_at=now + LIFETIME,
+        network=network,
     )
     return codes
 
@@ -62,12 +76,14 @@ def find(device_code: str, client_id: UUID) -> DeviceCode | None:
 
 
 def find_open(user_code: str) -> DeviceCode | None:
-    """Return the request that waits for its person's decision. The code is found however it is spelt."""
+    """Return the request that waits for its person's decision, who has entered its code, however it is spelt."""
     letters = normalized(user_code)
     if len(letters) != CODE_LENGTH:
         return None
     waiting = DeviceCode.objects.filter(connection=None, refused_at=None, expires_at__gt=timezone.now())
-    return waiting.filter(user_digest=digest_of(letters), client__blocked_at=None).select_related("client").first()
+    entered = waiting.filter(user_digest=digest_of(letters), client__blocked_at=None)
+    entered.update(entered_at=timezone.now())
+    return entered.select_related("client").first()
 
 
 def normalized(user_code: str) -> str:

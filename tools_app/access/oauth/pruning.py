@@ -1,8 +1,9 @@
-"""Pruning of sign-in: expired codes, tokens and assertions, clients without a connection, old events."""
+"""Pruning of sign-in: expired codes, tokens, assertions and logins, clients without a connection, old events."""
 
 from datetime import timedelta
 from typing import Final
 
+from django.contrib.sessions.models import Session
 from django.utils import timezone
 
 from tools_app.access import single_use
@@ -22,4 +23,6 @@ def prune() -> None:
     workloads.prune(now)
     single_use.prune(now)
     clients.prune()
+    # Strangers have sessions, too, from the moment at which they begin to sign in.
+    Session.objects.filter(expire_date__lt=now).delete()
     SignInEvent.objects.filter(at__lt=now - KEEP_EVENTS).delete()

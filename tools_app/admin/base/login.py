@@ -95,5 +95,7 @@ def login_page(request: HttpRequest, context: dict[str, Any]) -> HttpResponseBas
 
 def enter(request: HttpRequest, person: User, to: str) -> HttpResponse:
     """Log a person in whose password is right, asking for the second factor first, then redirect to `to`."""
+    # Not that of a sign-in that somebody began before.
+    request.session.set_expiry(None)
     answer: HttpResponse = perform_login(request, person, redirect_url=to)
     return answer

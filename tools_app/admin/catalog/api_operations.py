@@ -27,7 +27,6 @@ from tools_app.catalog.sources.plan import (
     plan,
 )
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState
-from tools_app.runtime import api_sources
 
 # Each is a field of the form.
 MAX_SHOWN: Final = 300
@@ -62,7 +61,7 @@ class OperationsPage(ScopedAdmin):
         if request.method == "POST" and not page["may_write"]:
             raise PermissionDenied
         if request.method == "POST" and request.POST.get("refresh") and source.url:
-            api_sources.refresh(source, writer(request))
+            documents.add_revision(source, writer(request))
             return HttpResponseRedirect(operations_url(source))
         revision = source.revisions.defer("content").first()
         if revision is not None:

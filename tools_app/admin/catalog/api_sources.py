@@ -22,9 +22,9 @@ from tools_app.admin.base.site import site
 from tools_app.admin.catalog.api_operations import OperationsPage, operations_url
 from tools_app.admin.catalog.samples import SampleAdmin, origin_of
 from tools_app.catalog.openapi.reader import UnreadableDocument
+from tools_app.catalog.sources import documents
 from tools_app.catalog.sources.settings import save_source, source_faults
 from tools_app.models import ApiSource, Tenant
-from tools_app.runtime import api_sources
 
 SAMPLE: Final = "mcphub"
 SAMPLE_ADDED: Final = (
@@ -143,10 +143,10 @@ class ApiSourceAdmin(OperationsPage, SampleAdmin):
         upload: UploadedFile[Any] | None = form.cleaned_data.get("document")
         if upload is None and change and "url" not in form.changed_data:
             if not {*OPTIONS}.isdisjoint(form.changed_data):
-                api_sources.read_again(obj, writer(request))
+                documents.read_again(obj, writer(request))
             return
         try:
-            api_sources.refresh(obj, writer(request), bytes(upload.read()) if upload else None)
+            documents.add_revision(obj, writer(request), bytes(upload.read()) if upload else None)
         except UnreadableDocument as problem:
             self.message_user(request, str(problem), messages.ERROR)
 
@@ -172,7 +172,7 @@ class ApiSourceAdmin(OperationsPage, SampleAdmin):
         except IntegrityError:
             # A second click, while the first was being answered.
             return self._has_sample(request, tenant.api_sources.get(name=SAMPLE))
-        api_sources.refresh(source, writer(request), document)
+        documents.add_revision(source, writer(request), document)
         self.message_user(request, SAMPLE_ADDED, messages.SUCCESS)
         return HttpResponseRedirect(operations_url(source))
 

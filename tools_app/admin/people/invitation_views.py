@@ -200,6 +200,7 @@ def _accepted(request: HttpRequest, row: Invitation, person: User, *, confirmed:
 def _welcome(request: HttpRequest, row: Invitation, person: User) -> HttpResponse:
     if request.user != person:
         login(request, person, settings.AUTHENTICATION_BACKENDS[0])
+        request.session.set_expiry(None)
     messages.success(request, f"Welcome to {row.tenant}.")
     return HttpResponseRedirect(reverse("admin:index"))
 

@@ -40,7 +40,6 @@ from tools_app.catalog.sources.plan import (
 )
 from tools_app.catalog.sources.settings import save_source, source_faults
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState
-from tools_app.runtime import api_sources
 
 NOT_READY = "The document was not read yet, or could not be read. `operations` says which."
 DOCUMENT = "An OpenAPI document, JSON or YAML, of a source without a URL. Larger ones are imported by URL."
@@ -225,7 +224,7 @@ class ApiSources(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
         if document is not None or source.url not in {"", url}:
             self._refresh(source, document)
         elif documents.options_of(source) != options:
-            api_sources.read_again(source, self._person)
+            documents.read_again(source, self._person)
         return source
 
     @extend_schema(operation_id="api_sources_refresh", summary="Refresh", request=Refreshing, responses=DocumentRow)
@@ -295,7 +294,7 @@ class ApiSources(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
 
     def _refresh(self, source: ApiSource, document: str | None) -> ApiSourceRevision:
         try:
-            return api_sources.refresh(source, self._person, None if document is None else document.encode())
+            return documents.add_revision(source, self._person, None if document is None else document.encode())
         except UnreadableDocument as problem:
             raise serializers.ValidationError({"document": [str(problem)]}) from problem
 

@@ -66,6 +66,7 @@ NOT_RECORDED: Final = frozenset(
         "invited_by",
         "last_login",
         "last_used_at",
+        "network",
         "previous_ciphertext",
         "refresh_at",
         "updated_at",

@@ -13,9 +13,12 @@ verifies the name.
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from tools_app.catalog.http.errors import AddressBlocked, ConnectError, ConnectTimeout, NameNotResolved
+from tools_app.core.runtime import Service
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -95,12 +98,19 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 MAX_ATTEMPTS = 4
 DEFAULT_CONNECT_SECONDS = 10.0
+NAME_THREADS = 32
+
+
+# Event loops have few threads for names, or share them with other work: servers of names that do not answer keep one
+# for many seconds.
+_name_threads = Service(lambda: ThreadPoolExecutor(NAME_THREADS, thread_name_prefix="names"))
 
 
 async def system_addresses(host: str, port: int) -> Sequence[str]:
     """Resolve `host` with the operating system, best address first. Raises NameNotResolved."""
+    resolve = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().run_in_executor(_name_threads(), resolve)
     except (OSError, UnicodeError) as problem:
         raise NameNotResolved(f"{host}: {problem}") from problem
     return [str(entry[4][0]) for entry in found]

@@ -4,6 +4,8 @@ There is no client above the connection: no cookies, no proxies, no netrc, no re
 a URL. A connection is never shared, so that none is reused under another tenant's rules.
 """
 
+import asyncio
+import math
 import ssl
 import zlib
 from collections.abc import AsyncIterable, Callable
@@ -58,35 +60,48 @@ def trusted_certificates() -> ssl.SSLContext:
 
 @dataclass(frozen=True)
 class RequestPolicy:
-    """The limits of an exchange: allowed networks, idle timeouts, and maximum response size.
+    """The limits of an exchange: allowed networks, times, and maximum response size.
 
-    `public_only`: the networks are of no tenant, so that no admin can allow more.
+    `seconds` bounds the whole exchange with its redirects, however steadily the other side sends. `idle_seconds` bounds
+    its silence, where that is less. `public_only`: the networks are of no tenant, so that no admin can allow more.
     """
 
     allowed: tuple[Network, ...]
     seconds: float
     max_bytes: int
+    idle_seconds: float = math.inf
     resolve: Resolver = system_addresses
     certificates: Callable[[], ssl.SSLContext] = trusted_certificates
     public_only: bool = False
 
 
-async def exchange(request: Outbound, policy: RequestPolicy) -> Reply:
-    """Send `request` and read the complete response. Raises RequestFailed."""
+async def exchange(request: Outbound, policy: RequestPolicy, *, until: float | None = None) -> Reply:
+    """Send `request` and read the complete response. Raises RequestFailed.
+
+    `until`: the time of the event loop at which the requests that belong together end.
+    """
     url, content = request.url, _content(request)
-    connect_seconds = min(policy.seconds, MAX_CONNECT_SECONDS)
+    until = deadline(policy) if until is None else until
+    idle_seconds = min(until - asyncio.get_running_loop().time(), policy.idle_seconds)
+    connect_seconds = min(idle_seconds, MAX_CONNECT_SECONDS)
     try:
         head = request_head(request.method, url, (*request.headers, ("Connection", "close")), content)
         dialer = CheckedDialer(policy.allowed, policy.resolve)
-        opening = connect(dialer, url, policy.certificates(), connect_seconds=connect_seconds, seconds=policy.seconds)
+        opening = connect(dialer, url, policy.certificates(), connect_seconds=connect_seconds, seconds=idle_seconds)
         connection = await opening
         try:
-            response = await connection.send(head, content, is_head=request.method == "HEAD", most=policy.max_bytes)
-            return await _reply(request, response, policy)
+            async with asyncio.timeout_at(until):
+                response = await connection.send(head, content, is_head=request.method == "HEAD", most=policy.max_bytes)
+                return await _reply(request, response, policy)
         finally:
             await connection.aclose()
     except (AddressBlocked, NameNotResolved, *TRANSPORT_ERRORS) as error:
         raise explain_error(error, url.host, public_only=policy.public_only) from error
+
+
+def deadline(policy: RequestPolicy) -> float:
+    """Return the time of the running event loop at which an exchange that begins now ends."""
+    return asyncio.get_running_loop().time() + policy.seconds
 
 
 def _content(request: Outbound) -> bytes | None:

@@ -106,7 +106,7 @@ def _why_unreachable(error: Exception) -> str:
 
 
 def _why_broken(error: Exception, label: str) -> str:
-    if isinstance(error, PoolTimeout | ReadTimeout | WriteTimeout):
+    if isinstance(error, PoolTimeout | ReadTimeout | WriteTimeout | TimeoutError):
         return f"The request to {label} timed out."
     if isinstance(error, RemoteProtocolError):
         return f"Incomplete HTTP response from {label}."

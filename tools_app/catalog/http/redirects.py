@@ -6,7 +6,7 @@ only what any browser would send.
 
 from dataclasses import replace
 
-from tools_app.catalog.http.client import Outbound, Reply, RequestPolicy, exchange
+from tools_app.catalog.http.client import Outbound, Reply, RequestPolicy, deadline, exchange
 from tools_app.catalog.http.errors import RequestFailed
 from tools_app.catalog.http.urls import InvalidUrl, Url
 from tools_app.telemetry.secret_names import Scrubber
@@ -19,9 +19,10 @@ _SEE_OTHER = 303
 
 
 async def exchange_following(request: Outbound, policy: RequestPolicy, scrubber: Scrubber) -> Reply:
-    """Send `request` and follow its redirects. Raises RequestFailed."""
+    """Send `request` and follow its redirects, all within the time of one exchange. Raises RequestFailed."""
+    until = deadline(policy)
     for _ in range(MAX_REDIRECTS + 1):
-        reply = await exchange(request, policy)
+        reply = await exchange(request, policy, until=until)
         if reply.status not in REDIRECTS:
             return reply
         request = redirected(request, reply, scrubber)

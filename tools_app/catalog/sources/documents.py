@@ -1,11 +1,13 @@
 """Documents of API sources: fetched or uploaded, parsed, and stored as revisions.
 
-`read_revision` takes seconds for a large document, so a worker or a command runs it.
+`read_revision` takes seconds for a large document, and longer for a slow server: `runtime.api_sources` runs it in
+workers, beside calls, and a command runs it itself.
 """
 
 import hashlib
 import logging
 import zlib
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from time import monotonic
 from typing import Final
@@ -32,7 +34,9 @@ from tools_app.telemetry.secret_names import Scrubber
 
 log = logging.getLogger(__name__)
 
+# Of a document with all that it refers to, and of the silence of a server.
 FETCH_TIMEOUT_SECONDS: Final = 60.0
+IDLE_SECONDS: Final = 10.0
 # A revision that no worker has read for this long counts as failed.
 READ_WITHIN: Final = timedelta(minutes=5)
 MAX_REVISIONS: Final = 10
@@ -41,6 +45,7 @@ HEADERS: Final = (
     ("Accept", "application/json, application/yaml;q=0.9, */*;q=0.5"),
     ("Accept-Encoding", "gzip"),
 )
+TOO_SLOW: Final = f"The documents could not be fetched within {FETCH_TIMEOUT_SECONDS:g} seconds."
 NOT_READ: Final = "The document was not read. Check that a worker is running, then refresh the source."
 
 
@@ -61,6 +66,41 @@ def add_revision(source: ApiSource, by: User | None = None, data: bytes | None =
         return ApiSourceRevision.objects.create(
             source=source, number=number, content=content, size=len(data or b""), created_by=by
         )
+
+
+def read_again(source: ApiSource, by: User | None) -> None:
+    """Have the document read again, because it is to be read in another way."""
+    data = newest_upload(source)
+    if source.url or data is not None:
+        add_revision(source, by, data)
+
+
+def claim(served: Mapping[UUID, float], reading: Collection[UUID]) -> ApiSourceRevision | None:
+    """Claim a revision that waits to be read, for this process; None if there is none.
+
+    A tenant has one read at a time in all processes, so that its slow servers delay no other. Tenants that this process
+    served longest ago, which `served` tells, come first. `reading` are those that it serves now. A claim of a process
+    that died is not taken over, so that a document that kills its reader kills one.
+    """
+    waiting = ApiSourceRevision.objects.filter(state=RevisionState.PENDING)
+    rows = waiting.order_by("created_at").values_list("pk", "source__tenant_id", "claimed_at")
+    now = timezone.now()
+    busy = {*reading}
+    oldest: dict[UUID, UUID] = {}
+    for revision_id, tenant_id, claimed_at in rows:
+        if claimed_at is None:
+            oldest.setdefault(tenant_id, revision_id)
+        elif claimed_at > now - READ_WITHIN:
+            busy.add(tenant_id)
+    for tenant_id in sorted(oldest.keys() - busy, key=lambda tenant_id: served.get(tenant_id, 0.0)):
+        if waiting.filter(pk=oldest[tenant_id], claimed_at=None).update(claimed_at=now):
+            return ApiSourceRevision.objects.select_related("source__tenant").filter(pk=oldest[tenant_id]).first()
+    return None
+
+
+def unclaim(revision_ids: Collection[UUID]) -> None:
+    """Leave what was not read to its end to other processes."""
+    ApiSourceRevision.objects.filter(pk__in=revision_ids, state=RevisionState.PENDING).update(claimed_at=None)
 
 
 def read_revision(revision_id: UUID) -> ApiSourceRevision | None:
@@ -122,7 +162,8 @@ def parsed_of(revision: ApiSourceRevision) -> Parsed:
 
 def state_of(revision: ApiSourceRevision) -> tuple[RevisionState, str]:
     """Return the state of a revision, and the reason if it failed."""
-    if revision.state == RevisionState.PENDING and revision.created_at < timezone.now() - READ_WITHIN:
+    since = revision.claimed_at or revision.created_at
+    if revision.state == RevisionState.PENDING and since < timezone.now() - READ_WITHIN:
         return RevisionState.FAILED, NOT_READ
     return RevisionState(revision.state), revision.problem
 
@@ -132,13 +173,19 @@ def fetched(source: ApiSource) -> bytes:
     networks = parse_networks(source.tenant.allowed_networks)
     until = monotonic() + FETCH_TIMEOUT_SECONDS
 
+    def fetch(url: str) -> bytes:
+        seconds = until - monotonic()
+        if seconds <= 0:
+            raise RequestFailed(TOO_SLOW)
+        return _fetched(url, RequestPolicy(networks, seconds, MAX_BYTES, idle_seconds=IDLE_SECONDS))
+
     def other(url: str) -> bytes:
         try:
-            return _fetched(url, RequestPolicy(networks, max(until - monotonic(), 0.01), MAX_BYTES))
+            return fetch(url)
         except RequestFailed as problem:
             raise UnreadableDocument(problem.message) from problem
 
-    return bundled(_fetched(source.url, RequestPolicy(networks, FETCH_TIMEOUT_SECONDS, MAX_BYTES)), source.url, other)
+    return bundled(fetch(source.url), source.url, other)
 
 
 def _fetched(address: str, policy: RequestPolicy) -> bytes:
