@@ -43,6 +43,7 @@ LANDED = {
     "0032_sign_in_again.py": "91580324fb733ae7f35dc7b57b6b3a50d07aa2c2f58e05be641e06a1640adf30",
     "0033_upstream_task_rows.py": "a5f5a5872be911986482920e8c2ca4b7f3aa15afc0337f6ff2332c8f3a05ff6e",
     "0034_api_source_schemas.py": "0578d00525d5fa6bad81b253ec5ebacb12c3f4d6ba8b2cfc3d6bf7652099a738",
+    "0035_exact_names.py": "f27d5e771e35f32edca6feb5b2cd0fb13b89a8b81b9a12e2e4ad484edc6858ac",
 }
 MIGRATIONS = Path(settings.BASE_DIR) / "tools_app" / "migrations"
 
