@@ -99,7 +99,7 @@ def test_a_job_connects_without_a_secret_and_gets_what_the_first_rule_that_fits_
     assert tools_of(hub, response.json()["access_token"]) == ["echo"]
     other = post_assertion(hub, job(hub, company, repository="acme/web")).json()
     assert tools_of(hub, other["access_token"]) == ["calculator"]
-    row = Connection.objects.get(key__tool_names=["echo"])
+    row = Connection.objects.get(key__tool_patterns=["echo"])
     assert (row.person, row.client.name) == (None, "Jobs: repo:acme/api:ref:main")
     steps = SignInEvent.objects.filter(step=SignInStep.ISSUED).order_by("at").values_list("reason", flat=True)
     assert list(steps) == ["By rule 1 of Jobs.", "By rule 2 of Jobs."]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 import msgspec
@@ -49,6 +49,17 @@ EMPTY_NETWORK: Final = ip_network("::/128")
 # Why a key is no longer valid, in the record of a denial. The client is not told.
 EXPIRED: Final = "The API key has expired."
 REVOKED: Final = "The API key was revoked."
+
+
+class OfferedTools(Protocol):
+    """What `Principal.may` asks of a catalog."""
+
+    @property
+    def tools(self) -> Mapping[str, Any]:
+        """The tools by name, which say whether they need a person (`needs_person`)."""
+
+    def in_toolset(self, toolset: UUID, name: str) -> bool:
+        """Whether a toolset has the tool of this name."""
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -109,16 +120,30 @@ class Principal(msgspec.Struct, frozen=True):
             return False
         return not any(grant.permits(method, item) for grant in self.grants)
 
-    def permits_item(self, kind: ItemKind, method: str, name: str) -> bool:
-        """Whether the caller's key and scopes permit this method with the item of this kind and name, or URI.
+    def may(self, kind: ItemKind, method: str, name: str, found: OfferedTools | None) -> bool:
+        """Whether the caller may use this method of MCP with the item of this kind and name.
 
-        Its toolset may restrict that further: see `catalog.item_permissions`.
+        The one rule for lists, searches, calls, completion and notifications: the key, the scopes, the toolset and the
+        person decide it. `found` is the tenant's catalog, None if it has none. The name of a resource is its URI, or
+        its template where a template has it; that of a skill is the URI of its SKILL.md. The item need not exist.
         """
-        return (
-            (self.names is None or self.names.have(kind, name))
-            and (self.methods is None or matches(method, self.methods))
-            and (self.grants is None or any(grant.permits(method, (kind, name)) for grant in self.grants))
-        )
+        if (
+            (self.names is not None and not self.names.have(kind, name))
+            or (self.methods is not None and not matches(method, self.methods))
+            or (self.grants is not None and not any(grant.permits(method, (kind, name)) for grant in self.grants))
+        ):
+            return False
+        if kind != "tool":
+            return True
+        if self.toolset is not None and (found is None or not found.in_toolset(self.toolset, name)):
+            return False
+        tool = found.tools.get(name) if found is not None else None
+        return self.person_id is not None or tool is None or not tool.needs_person
+
+    @property
+    def permissions(self) -> tuple[object, ...]:
+        """What `may` depends on besides the catalog."""
+        return self.names, self.methods, self.grants, self.toolset, self.person_id is not None
 
     def permits_address(self, address: str) -> bool:
         """Whether the caller may connect from this address."""

@@ -21,7 +21,6 @@ from tools_app.calls.invocation import CallRecordBuilder, End, Invocation, new_r
 from tools_app.calls.run import CallOutcome, Runnable, outcome_of
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import CompiledTool
-from tools_app.catalog.item_permissions import may, may_use_uri
 from tools_app.catalog.kinds.attachments import NO_SUCH, Attachments
 from tools_app.core import fair_scheduler
 from tools_app.core.config import config
@@ -60,7 +59,7 @@ async def call_tool(
     if tool is None:
         found = await compiled.cache.get(principal.tenant_id)
         tool = found.tools.get(invocation.name) if found else None
-        if tool is None or not may(found, principal, "tool", TOOLS_CALL, tool.name):
+        if tool is None or not principal.may("tool", TOOLS_CALL, tool.name, found):
             raise await refuse(invocation, era, _unknown_tool(invocation.name))
     if tool.mirrored and invocation.headers is not None:
         problem = mirrored.check(tool.mirrored, invocation.headers, invocation.arguments)
@@ -154,7 +153,7 @@ async def _unreadable(attachments: Attachments, invocation: Invocation) -> list[
     return [
         FieldProblem(argument, NO_SUCH, uri)
         for argument, uri in attachments.uris(invocation.arguments)
-        if not may_use_uri(found, principal, "resources/read", uri)
+        if not compiled.permits_uri(found, principal, "resources/read", uri)
     ]
 
 

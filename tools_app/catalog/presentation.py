@@ -5,7 +5,6 @@ from typing import Final, NamedTuple
 
 from tools_app.access.principal import Principal
 from tools_app.catalog.compiled import PRESENTED_KINDS, Catalog, CompiledTool
-from tools_app.catalog.item_permissions import may
 from tools_app.catalog.toolsets import Resolver, toolset_list
 from tools_app.core.bounded_cache import BoundedCache
 from tools_app.models import TOOLS_CALL, Presentation
@@ -41,7 +40,7 @@ _views: BoundedCache[tuple[object, ...], View] = BoundedCache(MAX_VIEWS, MAX_VIE
 
 def view_of(found: Catalog, principal: Principal) -> View:
     """Return the tools of a catalog that a caller may use. Computed once for each version and set of permissions."""
-    key = (found.tenant_id, found.version, permissions_of(principal))
+    key = (found.tenant_id, found.version, principal.permissions)
     view = _views.get(key)
     if view is None:
         view = _view(found, principal)
@@ -50,15 +49,10 @@ def view_of(found: Catalog, principal: Principal) -> View:
 
 
 def _view(found: Catalog, principal: Principal) -> View:
-    names = frozenset(name for name in found.tools if may(found, principal, "tool", TOOLS_LIST, name))
-    callable_names = frozenset(name for name in found.tools if may(found, principal, "tool", TOOLS_CALL, name))
+    names = frozenset(name for name in found.tools if principal.may("tool", TOOLS_LIST, name, found))
+    callable_names = frozenset(name for name in found.tools if principal.may("tool", TOOLS_CALL, name, found))
     # Also of those that the caller may call without listing them: that decides whether it may call them by search.
     return View(names, sum(found.tools[name].tokens for name in names | callable_names), callable_names)
-
-
-def permissions_of(principal: Principal) -> tuple[object, ...]:
-    """Return what `may` depends on besides the catalog."""
-    return principal.names, principal.methods, principal.grants, principal.toolset, principal.person_id is not None
 
 
 def contents_of(found: Catalog, entries: Iterable[str]) -> Contents:

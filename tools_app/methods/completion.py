@@ -9,7 +9,6 @@ from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import MINUTE, Rate
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import Catalog
-from tools_app.catalog.item_permissions import may
 from tools_app.catalog.kinds.completion import MAX_VALUES, Completer, suggestions
 from tools_app.core.config import config
 from tools_app.methods.context import BOTH_ERAS, RequestContext, encoded_result, method
@@ -72,12 +71,12 @@ def _completer(
     kind = reference.get("type")
     if kind == "ref/prompt":
         name = _reference(reference, "name")
-        prompt = found.prompts.get(name) if found and may(found, context.principal, "prompt", METHOD, name) else None
+        prompt = found.prompts.get(name) if found and context.principal.may("prompt", METHOD, name, found) else None
         names = {one.name for one in prompt.definition.arguments} if prompt else set()
         completers: Mapping[str, Completer] = prompt.completers if prompt else {}
     elif kind == "ref/resource":
         name = _reference(reference, "uri")
-        is_permitted = may(found, context.principal, "resource", METHOD, name)
+        is_permitted = context.principal.may("resource", METHOD, name, found)
         resource = found.templates.get(name) or found.resources.get(name) if found and is_permitted else None
         names = set(resource.template.variables) if resource else set()
         completers = resource.completers if resource else {}

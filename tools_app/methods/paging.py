@@ -6,9 +6,8 @@ from typing import Any, NamedTuple, NoReturn
 from django.core import signing
 
 from tools_app.access.principal import Principal
-from tools_app.catalog import compiled, presentation
+from tools_app.catalog import compiled
 from tools_app.catalog.compiled import Catalog
-from tools_app.catalog.item_permissions import may
 from tools_app.core.bounded_cache import BoundedCache
 from tools_app.methods.context import RequestContext, cacheable_result
 from tools_app.models.validators import ItemKind
@@ -78,12 +77,12 @@ def permitted(
     entries: Mapping[str, Any], found: Catalog, principal: Principal, kind: ItemKind, method: str
 ) -> Mapping[str, Any]:
     """Return the entries of a list (`method`) that the caller may see, by name or URI."""
-    return {name: entry for name, entry in entries.items() if may(found, principal, kind, method, name)}
+    return {name: entry for name, entry in entries.items() if principal.may(kind, method, name, found)}
 
 
 def _view(context: RequestContext) -> ListView:
     principal = context.principal
-    return ListView(context.version, PAGE_SIZE, presentation.permissions_of(principal), principal.presentation)
+    return ListView(context.version, PAGE_SIZE, principal.permissions, principal.presentation)
 
 
 def _visible(listing: ListKind, entries: Mapping[str, Any], view: ListView, after: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Method permissions of API keys: a method that a key may not use is refused by name and recorded as a denial.
 
-Tools, resources and prompts that a key may not use look as if they do not exist; see `catalog.item_permissions`. The
-scopes of a key are validated entry by entry, with messages that suggest a correction.
+Tools, resources and prompts that a key may not use look as if they do not exist; see `Principal.may`. The scopes of a
+key are validated entry by entry, with messages that suggest a correction.
 """
 
 import ipaddress

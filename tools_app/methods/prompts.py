@@ -6,7 +6,6 @@ from typing import Any
 
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import CompiledPrompt
-from tools_app.catalog.item_permissions import may
 from tools_app.methods import paging
 from tools_app.methods.context import BOTH_ERAS, RequestContext, method
 from tools_app.methods.invocation import Reading, record_refused_reading, run_reading, text_in, texts
@@ -28,7 +27,7 @@ async def get(context: RequestContext) -> bytes:
     name, arguments = text_in(context.params, "name"), texts(context.params, "arguments")
     found = await compiled.cache.get(context.principal.tenant_id)
     prompt = found.prompts.get(name) if found else None
-    if prompt is None or not may(found, context.principal, "prompt", "prompts/get", name):
+    if prompt is None or not context.principal.may("prompt", "prompts/get", name, found):
         unknown = RpcError(INVALID_PARAMS, f"Unknown prompt: '{name}'", {"prompt": name})
         raise await record_refused_reading(context, name, arguments, unknown)
     problem = _problem(prompt, arguments)

@@ -11,7 +11,6 @@ from typing import Any, Final
 from tools_app.access.principal import Principal
 from tools_app.catalog import compiled, skills
 from tools_app.catalog.compiled import Catalog, CompiledResource
-from tools_app.catalog.item_permissions import may
 from tools_app.catalog.shaping import part_of
 from tools_app.catalog.skills import DYNAMIC, Skill
 from tools_app.core.database import run_in_db_thread
@@ -46,7 +45,7 @@ async def read(context: RequestContext) -> bytes:
     if (part := part_of(uri)) is not None:
         return await whole_results.read(context, found, uri, part)
     named = found.find_resource(uri) if found else None
-    if named is None or not may(found, context.principal, "resource", "resources/read", named[0].name):
+    if named is None or not context.principal.may("resource", "resources/read", named[0].name, found):
         missing = resource_not_found(uri, modern=context.era is Era.MODERN)
         raise await record_refused_reading(context, uri, {}, missing)
     resource, variables = named
@@ -144,7 +143,7 @@ def _permitted_skills(found: Catalog, principal: Principal, name: str) -> Mappin
         return served
     permitted = {}
     for uri, skill in paging.permitted(served, found, principal, "resource", name).items():
-        files = skill.files and tuple(one for one in skill.files if may(found, principal, "resource", name, one.uri))
+        files = skill.files and tuple(one for one in skill.files if principal.may("resource", name, one.uri, found))
         permitted[uri] = replace(skill, files=files)
     return permitted
 

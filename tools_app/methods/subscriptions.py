@@ -14,7 +14,6 @@ from tools_app.access.principal import Principal
 from tools_app.access.sessions import SessionFacts
 from tools_app.calls.invocation import call_topic
 from tools_app.catalog import compiled, presentation
-from tools_app.catalog.item_permissions import may_use_uri
 from tools_app.core.notifications.listener import POLL_SECONDS, TopicListener
 from tools_app.methods import tasks
 from tools_app.methods.catalog_watch import Change, catalog_watch
@@ -77,7 +76,7 @@ class ChangeStream:
         """Hear of these resources, as far as the caller may read them, also if an upstream tells of their updates."""
         tenant_id = self._principal.tenant_id
         now = await compiled.cache.get(tenant_id) if uris else None
-        readable = frozenset(uri for uri in uris if may_use_uri(now, self._principal, READ, uri))
+        readable = frozenset(uri for uri in uris if compiled.permits_uri(now, self._principal, READ, uri))
         catalog_watch(self._listener).want(tenant_id, self._on_change, readable)
 
     async def _wait_asked(self) -> None:
@@ -101,7 +100,7 @@ class ChangeStream:
     def _uris(self, change: Change, subscribed: Collection[str]) -> list[str]:
         """Return the changed resources among the `subscribed` that the caller may read. No other is revealed."""
         changed = sorted(change.uris.intersection(subscribed))
-        return [uri for uri in changed if may_use_uri(change.catalog, self._principal, READ, uri)]
+        return [uri for uri in changed if compiled.permits_uri(change.catalog, self._principal, READ, uri)]
 
 
 def _nothing() -> None:
@@ -228,7 +227,9 @@ class ListenStream(ChangeStream):
         if RESOURCES in agreed:
             # The acknowledgement contains what is accepted: unknown URIs are left out (subscriptions, §Acknowledgment).
             now = await compiled.cache.get(context.principal.tenant_id)
-            agreed[RESOURCES] = [uri for uri in agreed[RESOURCES] if may_use_uri(now, context.principal, READ, uri)]
+            agreed[RESOURCES] = [
+                uri for uri in agreed[RESOURCES] if compiled.permits_uri(now, context.principal, READ, uri)
+            ]
         if TASK_IDS in context.params["notifications"] and context.principal.permits_method("tasks/get"):
             self._tasks = dict.fromkeys(await tasks.permitted_ids(context, context.params["notifications"][TASK_IDS]))
             agreed[TASK_IDS] = [tasks.wire_id(id) for id in self._tasks]
@@ -314,7 +315,7 @@ async def subscribe(context: RequestContext) -> bytes:
     assert context.session is not None
     uri = _uri(context.params)
     found = await compiled.cache.get(context.principal.tenant_id)
-    if not all(may_use_uri(found, context.principal, name, uri) for name in (SUBSCRIBE, READ)):
+    if not all(compiled.permits_uri(found, context.principal, name, uri) for name in (SUBSCRIBE, READ)):
         raise resource_not_found(uri, modern=False)
     if not await sessions.subscribe(context.session, uri):
         bounds = f"{sessions.MAX_SUBSCRIPTIONS} subscriptions, of {sessions.MAX_SUBSCRIBED_LENGTH} characters together"

@@ -26,7 +26,6 @@ from tools_app.calls.invocation import call_topic
 from tools_app.calls.run import CallOutcome
 from tools_app.calls.stop_reasons import TASK_CANCELLED
 from tools_app.catalog import compiled
-from tools_app.catalog.item_permissions import may
 from tools_app.core import fair_scheduler
 from tools_app.core.database import run_in_db_thread
 from tools_app.methods import multi_round
@@ -196,7 +195,7 @@ async def list_experimental(context: RequestContext) -> bytes:
     states = await task_state.list_tasks(context.principal, _opened_cursor(context), PAGE + 1)
     shown = states[:PAGE]
     found = await compiled.cache.get(context.principal.tenant_id)
-    permitted = [state for state in shown if may(found, context.principal, "tool", "tasks/list", state.name)]
+    permitted = [state for state in shown if context.principal.may("tool", "tasks/list", state.name, found)]
     body: dict[str, Any] = {"tasks": [_experimental(state) for state in permitted]}
     if len(states) > PAGE:
         body["nextCursor"] = signing.dumps(str(shown[-1].id), salt="tasks/list")
@@ -319,7 +318,7 @@ async def _find_own(principal: Principal, id: UUID, method: str) -> TaskState | 
     if state is None:
         return None
     found = await compiled.cache.get(principal.tenant_id)
-    return state if may(found, principal, "tool", method, state.name) else None
+    return state if principal.may("tool", method, state.name, found) else None
 
 
 def _check_revision(context: RequestContext) -> None:

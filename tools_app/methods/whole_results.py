@@ -11,7 +11,6 @@ import orjson
 
 from tools_app.access.principal import Principal
 from tools_app.catalog.compiled import Catalog
-from tools_app.catalog.item_permissions import may
 from tools_app.catalog.shaping import Part, result_uri
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.packing import UnpackError
@@ -96,7 +95,7 @@ def _stored(call_id: UUID, principal: Principal, found: Catalog | None) -> Store
 
 def _may_use(call: Call, principal: Principal, found: Catalog | None) -> bool:
     tool = found.tools.get(call.tool_name) if found else None
-    return tool is not None and tool.id == call.tool_id and may(found, principal, "tool", TOOLS_CALL, tool.name)
+    return tool is not None and tool.id == call.tool_id and principal.may("tool", TOOLS_CALL, tool.name, found)
 
 
 def _excerpt(stored: StoredResult, uri: str, part: Part) -> ResourceResult:

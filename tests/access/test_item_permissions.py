@@ -11,7 +11,6 @@ from tools_app.access.patterns import PermittedNames, exactly
 from tools_app.access.principal import Principal
 from tools_app.catalog import presentation
 from tools_app.catalog.compiled import Catalog
-from tools_app.catalog.item_permissions import may
 from tools_app.catalog.toolsets import CompiledToolset
 from tools_app.models.validators import ITEM_KINDS, ItemKind, validate_names
 
@@ -62,7 +61,7 @@ def test_an_entry_permits_what_it_names_for_every_method_of_these_kinds_alike(
             (kind, method)
             for kind, methods in ACTIONS.items()
             for method in methods
-            if may(None, principal, kind, method, name)
+            if principal.may(kind, method, name, None)
         }
         assert allowed == {(kind, method) for kind in kinds.split() for method in ACTIONS[kind]}  # type: ignore[index]
 
@@ -76,7 +75,7 @@ def grant(*names: str, methods: tuple[str, ...] | None = None) -> Grant:
 def test_what_is_chosen_is_valid_and_permits_itself_alone(kind: ItemKind, name: str) -> None:
     validate_names([exactly(kind, name)])
     for other in ITEM_KINDS:
-        assert may(None, caller(exactly(kind, name)), other, ACTIONS[other][0], name) is (other == kind)
+        assert caller(exactly(kind, name)).may(other, ACTIONS[other][0], name, None) is (other == kind)
 
 
 @pytest.mark.parametrize(
@@ -113,9 +112,9 @@ def test_methods_scopes_toolset_and_person_count_beside_the_names(
     fields: dict[str, Any], kind: ItemKind, method: str, name: str, allowed: bool
 ) -> None:
     found = catalog()
-    assert may(found, caller("*", **fields), kind, method, name) is allowed
-    assert not may(found, caller(**fields), kind, method, name)
-    assert not may(found, caller("other", **fields), kind, method, name)
+    assert caller("*", **fields).may(kind, method, name, found) is allowed
+    assert not caller(**fields).may(kind, method, name, found)
+    assert not caller("other", **fields).may(kind, method, name, found)
     if kind == "tool" and name in found.tools and method != "tasks/get":
         view = presentation.view_of(found, caller("*", **fields))
         assert (name in (view.searchable if method == "tools/call" else view.names)) is allowed
