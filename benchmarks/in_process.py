@@ -140,7 +140,7 @@ from tools_app.access.oauth import clients, connections, tokens
 from tools_app.models import Tenant
 client, _ = clients.register({{"redirect_uris": ["http://localhost/"], "token_endpoint_auth_method": "none"}})
 tenant, person = Tenant.objects.get(slug="{slug}"), User.objects.get(username="root")
-allowed = {{"patterns": [], "scope": "mcp:read mcp:call", "redirect_uri": "http://localhost/", "days": 7}}
+allowed = {{"names": [], "scope": "mcp:read mcp:call", "redirect_uri": "http://localhost/", "days": 7}}
 connection = connections.allow(tenant, person, client, **allowed)
 code = tokens.issue_code(connection, redirect_uri="http://localhost/", challenge="", scope=allowed["scope"])
 print(tokens.exchange_code(tokens.find_code(code, client.pk)).access)

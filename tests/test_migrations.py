@@ -46,6 +46,7 @@ LANDED = {
     "0038_selected_operations.py": "c307c899e8c99b0af8cdbcd24536131a367aed3a224c6cf388203467c6b96b67",
     "0036_single_use.py": "d43af0278bf2a568124629e2a0d967b6163b35ee18d5574498183cdcb84f5808",
     "0037_claims_and_networks.py": "bc2eacd8536e97ee417ebf01ed5b6a0c551c190e00629687addd6a5fe580dd91",
+    "0035_exact_names.py": "f27d5e771e35f32edca6feb5b2cd0fb13b89a8b81b9a12e2e4ad484edc6858ac",
 }
 MIGRATIONS = Path(settings.BASE_DIR) / "tools_app" / "migrations"
 

@@ -17,9 +17,10 @@ from tools_app.access import keys, principal
 from tools_app.access.keys import access_digest
 from tools_app.access.oauth import service_clients, tokens
 from tools_app.access.oauth.tenant_scopes import Grant
-from tools_app.access.principal import Credential, Principal, matches
+from tools_app.access.patterns import PermittedNames, matches
+from tools_app.access.principal import Credential, Principal
 from tools_app.models import AccessToken, ApiKey, Connection, Tenant, TenantScope
-from tools_app.models.validators import MAX_ENTRIES, validate_patterns
+from tools_app.models.validators import MAX_ENTRIES, ItemKind, validate_names, validate_patterns
 
 PRINCIPAL = Principal(key_id=uuid4(), tenant_id=uuid4(), tenant_slug="acme", redacted_keys=())
 
@@ -55,13 +56,11 @@ def test_patterns_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("patterns", "may"),
-    [(None, True), ((), False), (("echo",), True), (("search_*", "ec*"), True), (("search",), False)],
+    "entry", ["tool=", "resource=two words", "prompt=" + "x" * 501, "other=a", "a?", "two words", ""]
 )
-def test_a_caller_gets_what_its_patterns_name_and_everything_without_any(
-    patterns: tuple[str, ...] | None, may: bool
-) -> None:
-    assert replace(PRINCIPAL, patterns=patterns).permits_name("echo") is may
+def test_what_names_nothing_is_refused(entry: str) -> None:
+    with pytest.raises(ValidationError, match="Entry 2"):
+        validate_names(["echo", entry])
 
 
 @pytest.mark.parametrize(
@@ -109,7 +108,7 @@ def test_a_caller_may_be_where_its_networks_are_and_anywhere_without_any(
     ("change", "same"),
     [
         ({}, True),
-        ({"patterns": ("a",)}, False),
+        ({"names": PermittedNames(["a"])}, False),
         ({"methods": ("ping",)}, False),
         ({"grants": ()}, False),
         ({"toolset": uuid4()}, False),
@@ -125,7 +124,7 @@ def test_callers_have_the_same_access_where_what_they_may_use_and_see_agrees(
 
 
 READS = Grant(None, ("tools/list", "resources/*"))
-REPORTS = Grant(("report_*",), ("tools/call",))
+REPORTS = Grant(PermittedNames(["report_*"]), ("tools/call",))
 EVERYTHING = Grant(None, None)
 
 
@@ -151,28 +150,11 @@ def test_a_token_does_what_one_of_its_scopes_permits(
     grants: tuple[Grant, ...] | None, method: str, name: str, lacks: bool
 ) -> None:
     caller = replace(PRINCIPAL, grants=grants)
-    assert caller.lacks_scope(method, name) is lacks
+    item: tuple[ItemKind, str] | None = ("resource" if ":" in name else "tool", name) if name else None
+    assert caller.lacks_scope(method, item) is lacks
     if not name:
         assert caller.permits_method(method) is not lacks
         assert not replace(caller, methods=("prompts/*",)).permits_method("tools/list")
-
-
-@pytest.mark.parametrize(
-    ("grants", "names", "may_echo"),
-    [
-        (None, None, True),
-        ((), (), False),
-        ((REPORTS,), ("report_*",), False),
-        ((REPORTS, Grant(("echo",), None)), ("report_*", "echo"), True),
-        ((REPORTS, READS), None, True),
-    ],
-)
-def test_a_token_names_what_any_of_its_scopes_names(
-    grants: tuple[Grant, ...] | None, names: tuple[str, ...] | None, may_echo: bool
-) -> None:
-    caller = replace(PRINCIPAL, grants=grants)
-    assert (caller.granted_names, caller.permits_name("echo")) == (names, may_echo)
-    assert not replace(caller, patterns=("other",)).permits_name("echo")
 
 
 def test_a_key_is_limited_as_itself_and_a_stranger_as_its_address_at_the_tenant() -> None:
@@ -223,11 +205,11 @@ def test_a_key_is_its_tenants_with_all_that_narrows_it(runner: asyncio.Runner, t
     assert found
     assert (found.key_id, found.tenant_id, found.tenant_slug) == (row.pk, tenant.pk, "acme")
     assert (found.redacted_keys, found.allowed.most_sessions) == (("ssn",), 3)
-    assert (found.patterns, found.methods) == (("search_*",), ("tools/*",))
+    assert (found.names, found.methods) == (PermittedNames(["search_*"]), ("tools/*",))
     assert found.networks == (ip_network("192.0.2.0/24"), ip_network("2001:db8::/32"))
     plain = runner.run(principal.authenticate(Credential(plain_key)))
     assert plain
-    assert (plain.key_id, plain.patterns, plain.methods, plain.networks) == (plain_row.pk, None, None, ())
+    assert (plain.key_id, plain.names, plain.methods, plain.networks) == (plain_row.pk, None, None, ())
     assert (plain.person, plain.address) == ("", "")
 
 
@@ -290,7 +272,7 @@ def test_whoever_runs_the_hubs_commands_gets_all_that_an_active_tenant_has(
     found = runner.run(principal.operator_principal("acme"))
     assert found
     assert (found.key_id, found.tenant_id, found.tenant_slug) == (None, tenant.pk, "acme")
-    assert (found.patterns, found.methods, found.networks, found.redacted_keys) == (None, None, (), ("ssn",))
+    assert (found.names, found.methods, found.networks, found.redacted_keys) == (None, None, (), ("ssn",))
     assert runner.run(principal.operator_principal(other.slug)) is None
     assert runner.run(principal.operator_principal("nobody")) is None
 
@@ -302,7 +284,8 @@ def test_anybody_is_somebody_only_at_a_public_tenant_that_is_on(
     Tenant.objects.filter(pk=tenant.pk).update(is_public=True, public_tools=["echo"], public_calls_per_minute=5)
     found = runner.run(principal.anonymous_principal("acme", "203.0.113.9"))
     assert found
-    assert (found.key_id, found.tenant_id, found.patterns, found.address) == (None, tenant.pk, ("echo",), "203.0.113.9")
+    assert (found.key_id, found.tenant_id, found.address) == (None, tenant.pk, "203.0.113.9")
+    assert found.names == PermittedNames(["echo"])
     limited = found.allowed.calls[0]
     assert (limited.scope, limited.most, limited.seconds) == ("address", 5, 60)
     assert str(tenant.pk) in limited.key
@@ -405,7 +388,7 @@ def test_a_token_may_what_its_scopes_permit_in_a_header_alone(runner: asyncio.Ru
         scope: runner.run(principal.authenticate(Credential(tokens.issue_access(connection, scope).access)))
         for scope in ("mcp:call", "mcp:call reports", "reports", "gone")
     }
-    grants = (Grant(("report_*",), ("tools/call", "tools/list")),)
+    grants = (Grant(PermittedNames(["report_*"]), ("tools/call", "tools/list")),)
     assert {scope: one and (one.scopes, one.grants) for scope, one in found.items()} == {
         "mcp:call": (("mcp:call",), None),
         "mcp:call reports": (("mcp:call", "reports"), None),

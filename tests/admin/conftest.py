@@ -131,12 +131,7 @@ def build_world(slug: str) -> World:
     CallEvent.objects.create(call=call, sequence=1, kind="progress", data='{"progress": 0.5}')
     client, _ = clients.register({"client_name": f"{slug} robot", "redirect_uris": ["http://localhost/callback"]})
     user = person(f"{slug}-visitor", tenant, Role.OPERATOR)
-    options = {
-        "patterns": [f"{slug}_find"],
-        "scope": "mcp:call",
-        "redirect_uri": "http://localhost/callback",
-        "days": 7,
-    }
+    options = {"names": [f"{slug}_find"], "scope": "mcp:call", "redirect_uri": "http://localhost/callback", "days": 7}
     connection = connections.allow(tenant, user, client, **options)
     # The hub blocks this address, so nothing is sent.
     webhook = AlertDestination(tenant=tenant, name=f"{slug} hook", kind="webhook", url="http://127.0.0.1:9/hook")

@@ -11,7 +11,7 @@ from tools_app.catalog import uri_templates
 from tools_app.catalog.kinds import prompts, python, resources
 from tools_app.catalog.validation.resources import check_request
 from tools_app.catalog.validation.shapes import check_prompt_arguments, check_prompt_messages
-from tools_app.models.validators import validate_patterns
+from tools_app.models.validators import validate_names
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/resources-and-prompts.md").read_text()
 
@@ -44,7 +44,7 @@ def test_the_json_passes_the_checks_of_the_forms() -> None:
     assert check_request(request, "docs://{page}") == []
     assert check_prompt_arguments(arguments) == []
     assert check_prompt_messages(messages, ["city"]) == []
-    validate_patterns(patterns)
+    validate_names(patterns)
 
 
 def test_the_templates_stand_for_what_the_table_says() -> None:

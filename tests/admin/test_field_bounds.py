@@ -13,10 +13,9 @@ from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import RequestFactory
 
-from tools_app.admin.base.fields import MAX_LINES, JsonTextField, LinesField
+from tools_app.admin.base.fields import JsonTextField, LinesField
 from tools_app.admin.base.site import site
 from tools_app.catalog.validation.sizes import MAX_DESCRIPTION_LENGTH, MAX_JSON_BYTES
-from tools_app.models.validators import MAX_ENTRY_LENGTH
 
 # Their values have a fixed format, or are choices.
 SHAPED = (
@@ -84,9 +83,9 @@ def check(field: forms.Field) -> None:
             wrapped = '["{}"]' if field.kind is list else '{{"x": "{}"}}'
             beyond: Any = wrapped.format("x" * field.max_bytes)
         case LinesField():
-            with pytest.raises(ValidationError, match=f"At most {MAX_LINES} lines"):
-                field.clean("\n".join(f"x{number}" for number in range(MAX_LINES + 1)))
-            beyond = "x" * (MAX_ENTRY_LENGTH + 1)
+            with pytest.raises(ValidationError, match=f"At most {field.max_lines} lines"):
+                field.clean("\n".join(f"x{number}" for number in range(field.max_lines + 1)))
+            beyond = "x" * (field.max_length + 1)
         case forms.FileField():
             return  # tested with the code that reads the file
         case forms.CharField():

@@ -25,7 +25,7 @@ def test_a_key_for_two_tools_is_ticked_and_saved(page: Page) -> None:
     page.get_by_role("checkbox", name=re.compile("^Count")).check()
     page.click("[name=_save]")
     page.get_by_role("link", name="two tools").first.click()
-    expect(page.locator(NAMES)).to_have_value("echo\ncount")
+    expect(page.locator(NAMES)).to_have_value("tool=echo\ntool=count")
     expect(page.get_by_role("checkbox", name=re.compile("^Echo echo"))).to_be_checked()
     expect(page.get_by_role("checkbox", name=re.compile("^Calculator"))).not_to_be_checked()
 
@@ -39,7 +39,7 @@ def test_what_a_pattern_matches_is_ticked_and_cannot_be_unticked(page: Page) -> 
     expect(echo).to_be_checked()
     expect(echo).to_be_disabled()
     page.get_by_role("checkbox", name=re.compile("^Count")).check()
-    expect(page.locator(NAMES)).to_have_value("ec*\ncount")
+    expect(page.locator(NAMES)).to_have_value("ec*\ntool=count")
     page.get_by_role("button", name="None").click()
     expect(page.locator(NAMES)).to_have_value("")
     expect(page.get_by_label("Only what I tick")).to_be_checked()

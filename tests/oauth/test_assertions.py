@@ -431,7 +431,7 @@ def test_an_assertion_beside_the_first_consent_of_its_person_gives_no_more_than_
             person = User.objects.get(username="ann@acme")
             client = OAuthClient.objects.get(client_id=assistant.client_id)
             connections.allow(
-                tenant, person, client, patterns=["echo"], scope="mcp:read", redirect_uri="http://localhost/", days=7
+                tenant, person, client, names=["echo"], scope="mcp:read", redirect_uri="http://localhost/", days=7
             )
         return found
 

@@ -221,10 +221,20 @@ def test_nothing_ticked_asks_again(ann: Person, application: Application, tools:
     assert not Connection.objects.exists()
 
 
+def test_so_much_can_be_ticked_as_can_be_stored(
+    ann: Person, application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools_app.oauth.choices.MAX_EXACT", 2)
+    application.register()
+    page = ann.open(application.url())
+    assert "Choose at most 2, or everything" in ann.decide(page, tools=["calculator", "count", "echo"]).text
+    assert ann.decide(page, tools=["count", "echo"]).status_code == 302
+
+
 def test_what_the_tenant_does_not_offer_cannot_be_allowed(ann: Person, application: Application) -> None:
     application.register()
     ann.decide(ann.open(application.url()), tools=["echo", "*", "unknown"])
-    assert Connection.objects.get().key.tool_patterns == ["echo"]
+    assert Connection.objects.get().key.tool_patterns == ["tool=echo"]
 
 
 @pytest.mark.parametrize(("days", "lifetime"), [({}, 90), ({"days": ""}, 90), ({"days": "7"}, 7)])
@@ -278,7 +288,7 @@ def test_a_website_that_asks_for_the_same_again_gets_it_without_a_question(ann: 
     site.get_tokens(ann, ["echo"], scope="mcp:read")
     assert ann.open(site.url(scope="mcp:read")).status_code == 302
     assert ann.open(site.url(scope="mcp:call")).status_code == 200
-    assert Connection.objects.get().key.tool_patterns == ["echo"]
+    assert Connection.objects.get().key.tool_patterns == ["tool=echo"]
 
 
 def test_a_person_who_allows_less_meanwhile_gives_no_code_for_more(

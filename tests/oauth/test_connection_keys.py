@@ -1,8 +1,10 @@
 """The internal key of a connection is not an API key: it cannot be shown, rotated or used elsewhere."""
 
 from datetime import timedelta
+from importlib import import_module
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
@@ -11,7 +13,19 @@ from django.utils import timezone
 
 from tools_app.access import keys
 from tools_app.access.oauth import clients, connections, pruning
-from tools_app.models import Connection, Membership, OAuthClient, Role, SignInEvent, SignInStep, Tenant
+from tools_app.models import (
+    ApiKey,
+    Connection,
+    Membership,
+    OAuthClient,
+    Prompt,
+    Resource,
+    Role,
+    SignInEvent,
+    SignInStep,
+    Tenant,
+    Tool,
+)
 
 
 @pytest.fixture
@@ -29,7 +43,7 @@ def application(db: None) -> OAuthClient:
 @pytest.fixture
 def connection(tenant: Tenant, ann: User, application: OAuthClient) -> Connection:
     return connections.allow(
-        tenant, ann, application, patterns=["echo"], scope="mcp:call", redirect_uri="http://localhost/cb", days=7
+        tenant, ann, application, names=["echo"], scope="mcp:call", redirect_uri="http://localhost/cb", days=7
     )
 
 
@@ -70,3 +84,44 @@ def test_pruning_deletes_what_nobody_connected_and_old_events(connection: Connec
     pruning.prune()
     assert set(OAuthClient.objects.all()) == {application, new}
     assert list(SignInEvent.objects.all()) == [recent]
+
+
+def test_what_was_ticked_before_becomes_exactly_that_and_gains_nothing(tenant: Tenant, connection: Connection) -> None:
+    other = Tenant.objects.create(slug="other", name="Other")
+    for owner, name in ((tenant, "echo"), (tenant, "wipe"), (other, "gone")):
+        Tool.objects.create(tenant=owner, name=name, kind="python", enabled=False)
+    for name in ("wipe", "team/greet"):
+        Prompt.objects.create(tenant=tenant, name=name, kind="template")
+    for uri in ("hr://*", "docs://a?b"):
+        Resource.objects.create(tenant=tenant, uri=uri, name="a", kind="text")
+    before = ["echo", "wipe", "team/greet", "hr://*", "docs://a?b", "docs://*", "gone", "tool=echo"]
+    key, _ = keys.issue(tenant, "written", tool_patterns=["echo", "hr://*"])
+    ApiKey.objects.filter(pk=connection.key_id).update(tool_patterns=before)
+
+    import_module("tools_app.migrations.0035_exact_names").make_exact(apps, None)
+
+    connection.key.refresh_from_db()
+    after = connection.key.tool_patterns
+    assert after == [
+        "tool=echo",
+        "prompt=wipe",
+        "prompt=team/greet",
+        "resource=hr://*",
+        "resource=docs://a?b",
+        "docs://*",
+        "gone",
+        "tool=echo",
+    ]
+    key.refresh_from_db()
+    assert key.tool_patterns == ["echo", "hr://*"]
+
+
+def test_an_admin_sees_and_keeps_what_was_ticked(browser: Client, connection: Connection) -> None:
+    exact = ["prompt=wipe", "resource=hr://*?[a]"]
+    ApiKey.objects.filter(pk=connection.key_id).update(tool_patterns=exact)
+    page = browser.get(reverse("admin:tools_app_connection_change", args=[connection.pk])).content.decode()
+    assert all(f"<code>{entry}</code>" in page for entry in exact)
+    address = f"/api/v1/connections/{connection.pk}/"
+    assert browser.get(address).json()["names"] == exact
+    changed = browser.patch(address, {"tool_patterns": [*exact, "tool=echo"]}, content_type="application/json")
+    assert changed.json()["names"] == [*exact, "tool=echo"]

@@ -77,7 +77,7 @@ def test_a_device_gets_tokens_after_its_person_allowed_it(hub: EmbeddedHub, ann:
     assert issued.status_code == 200, issued.text
     assert issued.headers["cache-control"] == "no-store"
     connection = Connection.objects.get()
-    assert (connection.person.username, connection.key.tool_patterns) == ("ann", ["echo"])
+    assert (connection.person.username, connection.key.tool_patterns) == ("ann", ["tool=echo"])
     client = RawClient(hub.url, issued.json()["access_token"], "/t/acme/mcp")
     with client.http:
         assert [tool["name"] for tool in client.modern("tools/list").json()["result"]["tools"]] == ["echo"]

@@ -31,7 +31,7 @@ def connect(tenant: Tenant) -> Any:
         person = User.objects.create_user(name)
         Membership.objects.create(user=person, tenant=tenant, role=Role.OPERATOR)
         row, _ = clients.register({"client_name": client, "redirect_uris": ["http://localhost/callback"]})
-        allowed = {"patterns": ["echo"], "scope": "mcp:call", "redirect_uri": "http://localhost/callback", "days": 7}
+        allowed = {"names": ["echo"], "scope": "mcp:call", "redirect_uri": "http://localhost/callback", "days": 7}
         connection = connections.allow(tenant, person, row, **allowed)
         code = tokens.issue_code(connection, redirect_uri="http://localhost/callback", challenge="", scope="mcp:call")
         found = tokens.find_code(code, row.pk)

@@ -8,7 +8,9 @@ from django.urls import reverse
 
 from tests.conftest import reset_process_state
 from tests.oauth.person import Application, Person, parse_form
-from tests.wire.client import ALL_VERSIONS, RawClient, error_of, message_of
+from tests.wire.channels import OPENERS, TRANSPORTS
+from tests.wire.client import ALL_VERSIONS, RawClient, error_of, message_of, rpc
+from tests.wire.test_public_tenants import add_resource
 from tools_app.access.oauth import devices, service_clients
 from tools_app.models import Change, Connection, Tenant, TenantScope, Tool
 from tools_app.server.embedded import EmbeddedHub
@@ -68,6 +70,49 @@ def test_a_token_with_a_scope_lists_and_calls_what_it_names_and_no_more(
         assert 'error="insufficient_scope"' in refused.headers["www-authenticate"]
         assert 'scope="mcp:read mcp:call reports"' in refused.headers["www-authenticate"]
         assert peer.request("prompts/list").status_code == 403
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_channels_keep_to_the_scopes_too(
+    hub: EmbeddedHub, ann: Person, application: Application, reports: TenantScope, transport: str
+) -> None:
+    client = client_of(hub, application.get_tokens(ann, scope="reports")["access_token"])
+    with client.http, OPENERS[transport](client) as channel:
+        channel.negotiate("2024-11-05")
+        assert [tool["name"] for tool in channel.response_to("tools/list")["result"]["tools"]] == ["echo"]
+        call_count = {"name": "count", "arguments": {"n": 1}}
+        assert channel.response_to("tools/call", call_count, id=2)["error"]["code"] == -32003
+        assert channel.response_to("prompts/list", id=3)["error"]["code"] == -32003
+        assert "result" in channel.response_to("tools/call", {"name": "echo", "arguments": {"message": "x"}}, id=4)
+
+
+def test_each_request_of_a_batch_needs_the_scope(
+    hub: EmbeddedHub, ann: Person, application: Application, reports: TenantScope
+) -> None:
+    client = client_of(hub, application.get_tokens(ann, scope="mcp:read")["access_token"])
+    with client.http:
+        peer = client.handshake("2025-03-26")
+        call_echo = rpc("tools/call", {"name": "echo", "arguments": {"message": "x"}}, id=1)
+        answers = client.post([call_echo, rpc("tools/list", {}, id=2)], peer.headers()).json()
+    assert {one["id"]: "result" in one for one in answers} == {1: False, 2: True}
+
+
+@pytest.mark.parametrize(
+    "names", [["api://{page}"], ["resource=api://{page}"], ["api://*"], ["api://a"], ["tool=api://{page}"]]
+)
+def test_a_scope_that_lists_a_template_permits_reading_by_it(
+    hub: EmbeddedHub, ann: Person, application: Application, tenant: Tenant, names: list[str]
+) -> None:
+    add_resource(tenant, "api://{page}")
+    TenantScope.objects.create(tenant=tenant, name="pages", tool_patterns=names, methods=["resources/*"])
+    client = client_of(hub, application.get_tokens(ann, scope="pages")["access_token"])
+    with client.http:
+        templates = message_of(client.modern("resources/templates/list"))["result"]["resourceTemplates"]
+        refusals = [client.modern("resources/read", {"uri": uri}) for uri in ("api://a", "api://b")]
+        # What is permitted is requested from a server that does not answer.
+        is_read = [error_of(one)["code"] not in (-32602, -32002, -32003) for one in refusals]
+    assert is_read == [bool(templates)] * 2
+    assert bool(templates) is (names[0] not in ("api://a", "tool=api://{page}"))
 
 
 def test_a_scope_permits_nothing_that_was_not_ticked(

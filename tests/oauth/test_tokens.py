@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import connection as database
 from django.utils import timezone
 
-from tests.oauth.person import Application, Person, redirect_parameters
+from tests.oauth.person import Application, Person, parse_form, redirect_parameters
 from tests.wire.client import ALL_VERSIONS, HANDSHAKES, MODERN, RawClient
 from tools_app.access.oauth import connections, tokens
 from tools_app.access.oauth.tokens import Pair
@@ -34,6 +34,7 @@ from tools_app.models import (
     ResourceKind,
     Tenant,
 )
+from tools_app.models.validators import ITEM_KINDS
 from tools_app.server.embedded import EmbeddedHub
 
 
@@ -379,12 +380,16 @@ def test_a_token_to_read_is_told_what_it_lacks_to_call(
 def test_only_what_was_ticked_exists(
     hub: EmbeddedHub, ann: Person, application: Application, tenant: Tenant, version: str
 ) -> None:
-    for name in ("greet", "leave"):
+    """A prompt that is named like a tool, and a URI that looks like a pattern, are themselves alone."""
+    for name in ("count", "leave"):
         text = [{"role": "user", "text": name}]
         Prompt.objects.create(tenant=tenant, name=name, kind=PromptKind.TEMPLATE, messages=text)
-        Resource.objects.create(tenant=tenant, uri=f"docs://{name}", name=name, kind=ResourceKind.TEXT, text=name)
+    for uri in ("docs://*?[a]", "docs://leave?[a]"):
+        Resource.objects.create(tenant=tenant, uri=uri, name="a", kind=ResourceKind.TEXT, text="a")
     application.register()
-    page = ann.decide(ann.open(application.url()), tools=["echo"], prompt="greet", resource="docs://greet")
+    page = ann.decide(ann.open(application.url()), tools=["echo"], prompt="count", resource="docs://*?[a]")
+    again = parse_form(ann.open(application.url()).text)
+    assert [again.checked_values(kind) for kind in ITEM_KINDS] == [["echo"], ["count"], ["docs://*?[a]"]]
     issued = application.exchange(page.headers["location"]).json()
     with client_of(hub, issued["access_token"]) as client:
         peer = client.peer(version)
@@ -394,14 +399,14 @@ def test_only_what_was_ticked_exists(
             return found
 
         assert [tool["name"] for tool in result("tools/list")["result"]["tools"]] == ["echo"]
-        assert [prompt["name"] for prompt in result("prompts/list")["result"]["prompts"]] == ["greet"]
-        assert [one["uri"] for one in result("resources/list")["result"]["resources"]] == ["docs://greet"]
+        assert [prompt["name"] for prompt in result("prompts/list")["result"]["prompts"]] == ["count"]
+        assert [one["uri"] for one in result("resources/list")["result"]["resources"]] == ["docs://*?[a]"]
         assert "result" in result("tools/call", name="echo", arguments={"message": "x"})
-        assert "result" in result("prompts/get", name="greet")
-        assert "result" in result("resources/read", uri="docs://greet")
+        assert "result" in result("prompts/get", name="count")
+        assert "result" in result("resources/read", uri="docs://*?[a]")
         assert "Unknown tool" in result("tools/call", name="count", arguments={"n": 1})["error"]["message"]
         assert "error" in result("prompts/get", name="leave")
-        assert "error" in result("resources/read", uri="docs://leave")
+        assert "error" in result("resources/read", uri="docs://leave?[a]")
 
 
 def test_a_new_consent_with_less_counts_at_once(

@@ -761,6 +761,21 @@ def lists_of_texts(_ctx: ProbeContext) -> None:
                 check(rejected)
 
 
+@probe("list of permitted names")
+def lists_of_names(_ctx: ProbeContext) -> None:
+    longest = [f"tool={'x' * validators.MAX_ENTRY_LENGTH}"] * (validators.MAX_EXACT - validators.MAX_ENTRIES)
+    validators.validate_names([*longest, *["x" * validators.MAX_ENTRY_LENGTH] * validators.MAX_ENTRIES])
+    for rejected in (
+        ["x"] * (validators.MAX_ENTRIES + 1),
+        ["tool=x"] * (validators.MAX_EXACT + 1),
+        ["x" * (validators.MAX_ENTRY_LENGTH + 1)],
+        [f"{longest[0]}x"],
+        ["tool=x\0"],
+    ):
+        with pytest.raises(ValidationError):
+            validators.validate_names(rejected)
+
+
 @probe("value of a secret")
 def secret(_ctx: ProbeContext) -> None:
     """Shown by `tests/api/test_field_bounds.py` and `tests/admin/test_field_bounds.py`."""

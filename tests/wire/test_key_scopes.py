@@ -16,7 +16,7 @@ from tests.wire.test_public_tenants import add_resource, listening_stream, offer
 from tools_app.access import keys
 from tools_app.catalog import authoring
 from tools_app.core import refresh_ahead_cache
-from tools_app.models import ApiKey, Call, Prompt, PromptKind, Tenant
+from tools_app.models import ApiKey, Call, Prompt, PromptKind, Tenant, Tool
 from tools_app.toolkit import resource_updated
 
 VERSIONS = pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25", MODERN])
@@ -88,6 +88,65 @@ def test_items_outside_its_patterns_look_like_unknown_ones(with_key: MakeKey, ve
     completion = peer.request("completion/complete", {"ref": ref, "argument": {"name": "page", "value": ""}})
     assert error_of(completion)["code"] == -32602
     assert Call.objects.filter(tool_name="calculator", outcome="rejected").exists()
+
+
+@pytest.mark.parametrize(
+    ("entries", "usable"),
+    [
+        (["tool=wipe"], {"tool wipe"}),
+        (["prompt=wipe"], {"prompt wipe"}),
+        (["w*"], {"tool wipe", "prompt wipe"}),
+        (["resource=hr://*"], {"hr://*"}),
+        (["hr://*"], {"hr://*", "hr://salaries"}),
+        (["resource=api://{page}"], {"api://{page}"}),
+    ],
+)
+def test_what_a_key_lists_is_what_it_can_use(
+    with_key: MakeKey, tenant: Tenant, offer: Callable[..., object], entries: list[str], usable: set[str]
+) -> None:
+    Tool.objects.filter(tenant=tenant, name="echo").update(name="wipe")
+    messages = [{"role": "user", "text": "Hello {{name}}"}]
+    arguments = [{"name": "name", "description": "", "required": False}]
+    authoring.save_prompt(
+        Prompt(tenant=tenant, name="wipe", kind=PromptKind.TEMPLATE, messages=messages, arguments=arguments)
+    )
+    for uri in ("hr://*", "hr://salaries"):
+        add_resource(tenant, uri)
+    items = {"tool wipe", "prompt wipe", "hr://*", "hr://salaries", "api://{page}"}
+    client = with_key(tool_patterns=entries)
+    for version in ("2025-11-25", MODERN):
+        peer = client.peer(version)
+        tools, prompts, uris, templates = offered(peer)
+        listed = {*(f"tool {name}" for name in tools), *(f"prompt {name}" for name in prompts), *uris, *templates}
+        assert listed == usable
+        for item in items:
+            kind, _, name = item.rpartition(" ")
+            uri = name.replace("{page}", "a")
+            tries = {
+                "tool": [("tools/call", {"name": name, "arguments": {"message": "x"}})],
+                "prompt": [("prompts/get", {"name": name}), (COMPLETE, completion("prompt", name, "name"))],
+                "": [("resources/read", {"uri": uri})],
+            }[kind]
+            if "{" in item:
+                tries.append((COMPLETE, completion("resource", name, "page")))
+            if not kind and version != MODERN:
+                tries.append(("resources/subscribe", {"uri": uri}))
+            for method, params in tries:
+                # A template's request fails where nobody listens, after it was permitted.
+                error = message_of(peer.request(method, params)).get("error", {})
+                assert (error.get("code") in (-32602, -32002)) is (item not in usable), (version, method, item)
+    wanted = {"resourceSubscriptions": [item.replace("{page}", "a") for item in sorted(items) if ":" in item]}
+    with client.peer(MODERN).stream("subscriptions/listen", {"notifications": wanted}, id="sub") as stream:
+        agreed = stream.next()["params"]["notifications"].get("resourceSubscriptions", [])
+    assert agreed == [item.replace("{page}", "a") for item in sorted(usable) if ":" in item]
+
+
+COMPLETE = "completion/complete"
+
+
+def completion(kind: str, name: str, argument: str) -> dict[str, Any]:
+    ref = {"type": f"ref/{kind}", "uri" if kind == "resource" else "name": name}
+    return {"ref": ref, "argument": {"name": argument, "value": ""}}
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.wire.client import RawClient, error_of, message_of
+from tools_app.access import keys
 from tools_app.catalog import authoring
 from tools_app.methods import paging
 from tools_app.models import Resource, ResourceKind, Tenant
@@ -62,6 +63,44 @@ def test_a_skill_is_listed_with_its_frontmatter_and_every_file(
     got = message_of(client.modern("skills/get", {"uri": "skill://acme/refunds/SKILL.md"}))["result"]
     assert got["skill"] == result["skills"][0]
     assert "nextCursor" not in got
+
+
+@pytest.mark.parametrize(
+    ("entries", "skills", "files", "directory", "below"),
+    [
+        (["skill://acme/*"], 1, ["SKILL.md", "img/logo.bin"], ["SKILL.md", "img"], ["img/logo.bin"]),
+        (["resource=skill://acme/SKILL.md"], 1, ["SKILL.md"], ["SKILL.md"], None),
+        (["resource=skill://acme/img/logo.bin"], 0, None, ["img"], ["img/logo.bin"]),
+        (["tool=skill://acme/SKILL.md"], 0, None, None, None),
+    ],
+)
+def test_a_key_sees_of_a_skill_what_it_may_read(
+    make_client: Callable[..., RawClient],
+    tenant: Tenant,
+    add_file: Callable[..., Resource],
+    entries: list[str],
+    skills: int,
+    files: list[str] | None,
+    directory: list[str] | None,
+    below: list[str] | None,
+) -> None:
+    root = "skill://acme"
+    add_file(f"{root}/SKILL.md", HEAD.format(name="acme"))
+    add_file(f"{root}/img/logo.bin", b"1")
+    client = make_client(keys.issue(tenant, "narrow", tool_patterns=entries)[1])
+
+    def paths(method: str, params: dict[str, str]) -> list[str] | None:
+        result = message_of(client.modern(method, params)).get("result")
+        found = result and result.get("resources", result.get("skill", {}).get("resources"))
+        return found and [one["uri"].removeprefix(f"{root}/") for one in found]
+
+    assert len(listed(client)["skills"]) == skills
+    assert paths("skills/get", {"uri": f"{root}/SKILL.md"}) == files
+    assert paths("resources/directory/read", {"uri": root}) == directory
+    assert paths("resources/directory/read", {"uri": f"{root}/img"}) == below
+    for path in ("SKILL.md", "img/logo.bin"):
+        is_read = "result" in message_of(client.modern("resources/read", {"uri": f"{root}/{path}"}))
+        assert is_read is (path in [*(files or ()), *(below or ())])
 
 
 def test_a_file_that_is_made_when_it_is_read_makes_its_skill_dynamic(

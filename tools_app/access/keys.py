@@ -16,7 +16,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from tools_app.models import ApiKey, Tenant, Toolset
-from tools_app.models.validators import validate_networks, validate_patterns
+from tools_app.models.validators import validate_names, validate_networks, validate_patterns
 
 KEY_BYTES = 32
 KEY_PREFIX = "mcphub_"
@@ -135,7 +135,7 @@ def issue(
         "methods": list(methods),
         "networks": list(networks),
     }
-    validate_patterns(scopes["tool_patterns"])
+    validate_names(scopes["tool_patterns"])
     validate_patterns(scopes["methods"])
     validate_networks(scopes["networks"])
     check_toolset(tenant, toolset)

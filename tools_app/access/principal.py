@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 import msgspec
@@ -33,11 +33,12 @@ from tools_app.access.limits.quotas import UNLIMITED, CallerLimits
 from tools_app.access.oauth import tenant_scopes
 from tools_app.access.oauth import tokens as oauth_tokens
 from tools_app.access.oauth.tenant_scopes import Grant
-from tools_app.access.patterns import matches
+from tools_app.access.patterns import PermittedNames, matches
 from tools_app.core.config import config
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
 from tools_app.models import AccessToken, ApiKey, Tenant, TenantScope
+from tools_app.models.validators import ItemKind
 from tools_app.protocol.jsonrpc import MAX_CLIENT_NAME_LENGTH
 
 # What every client needs before anything else, and what discloses nothing of the tenant.
@@ -50,15 +51,26 @@ EXPIRED: Final = "The API key has expired."
 REVOKED: Final = "The API key was revoked."
 
 
+class OfferedTools(Protocol):
+    """What `Principal.may` asks of a catalog."""
+
+    @property
+    def tools(self) -> Mapping[str, Any]:
+        """The tools by name, which say whether they need a person (`needs_person`)."""
+
+    def in_toolset(self, toolset: UUID, name: str) -> bool:
+        """Whether a toolset has the tool of this name."""
+
+
 class Principal(msgspec.Struct, frozen=True):
     """A tenant's key that passed every check, or an anonymous caller of a public tenant, whose `key_id` is None.
 
-    `redacted_keys` are the tenant's own, beside the built-in ones. `patterns` restrict tools, resources and prompts;
-    None is everything. `address` is set for anonymous callers, who are limited by it. `methods` are patterns of allowed
-    methods, None for all, and `networks` the allowed client networks, empty for all. `allowed` holds the caller's
-    limits. `person` is the username of a person who acts as the key with an impersonation token. `person_id` is the
-    user for whom the caller acts: that person, the person of a connection, or the creator of a key that acts for them;
-    None without one. `scopes` are those of an OAuth access token, None for a key; `key_id` is then the key of its
+    `redacted_keys` are the tenant's own, beside the built-in ones. `names` are the permitted tools, resources and
+    prompts, None for all. `address` is set for anonymous callers, who are limited by it. `methods` are patterns of
+    allowed methods, None for all, and `networks` the allowed client networks, empty for all. `allowed` holds the
+    caller's limits. `person` is the username of a person who acts as the key with an impersonation token. `person_id`
+    is the user for whom the caller acts: that person, the person of a connection, or the creator of a key that acts for
+    them; None without one. `scopes` are those of an OAuth access token, None for a key; `key_id` is then the key of its
     connection. `grants` are what these scopes permit, None for everything. `toolset` is the id of the toolset that
     restricts its tools, None for none, and `presentation` how they are listed, "" for the tenant's setting.
     """
@@ -68,7 +80,7 @@ class Principal(msgspec.Struct, frozen=True):
     tenant_slug: str
     redacted_keys: tuple[str, ...]
     allowed: CallerLimits = UNLIMITED
-    patterns: tuple[str, ...] | None = None
+    names: PermittedNames | None = None
     methods: tuple[str, ...] | None = None
     networks: tuple[Network, ...] = ()
     address: str = ""
@@ -96,30 +108,42 @@ class Principal(msgspec.Struct, frozen=True):
             client_name = f"client: {client_name}"
         return client_name[:MAX_CLIENT_NAME_LENGTH]
 
-    def permits_name(self, name: str) -> bool:
-        """Whether the caller may use the tool, prompt or resource of this name or URI."""
-        return (self.patterns is None or matches(name, self.patterns)) and (
-            self.grants is None or any(grant.covers(name) for grant in self.grants)
-        )
-
     def permits_method(self, method: str) -> bool:
         """Whether the caller may send requests of this method."""
         return (
             self.methods is None or method in UNRESTRICTED_METHODS or matches(method, self.methods)
         ) and not self.lacks_scope(method)
 
-    def lacks_scope(self, method: str, name: str = "") -> bool:
-        """Whether the caller's access token has too narrow a scope for this method, of this name if it has one."""
+    def lacks_scope(self, method: str, item: tuple[ItemKind, str] | None = None) -> bool:
+        """Whether the caller's access token has too narrow a scope for this method, with this item if it has one."""
         if self.grants is None or method in UNRESTRICTED_METHODS:
             return False
-        return not any(grant.permits(method) and (not name or grant.covers(name)) for grant in self.grants)
+        return not any(grant.permits(method, item) for grant in self.grants)
+
+    def may(self, kind: ItemKind, method: str, name: str, found: OfferedTools | None) -> bool:
+        """Whether the caller may use this method of MCP with the item of this kind and name.
+
+        The one rule for lists, searches, calls, completion and notifications: the key, the scopes, the toolset and the
+        person decide it. `found` is the tenant's catalog, None if it has none. The name of a resource is its URI, or
+        its template where a template has it; that of a skill is the URI of its SKILL.md. The item need not exist.
+        """
+        if (
+            (self.names is not None and not self.names.have(kind, name))
+            or (self.methods is not None and not matches(method, self.methods))
+            or (self.grants is not None and not any(grant.permits(method, (kind, name)) for grant in self.grants))
+        ):
+            return False
+        if kind != "tool":
+            return True
+        if self.toolset is not None and (found is None or not found.in_toolset(self.toolset, name)):
+            return False
+        tool = found.tools.get(name) if found is not None else None
+        return self.person_id is not None or tool is None or not tool.needs_person
 
     @property
-    def granted_names(self) -> tuple[str, ...] | None:
-        """The patterns of names that the scopes of the caller's access token permit; None for all."""
-        if self.grants is None or any(grant.names is None for grant in self.grants):
-            return None
-        return tuple(pattern for grant in self.grants for pattern in grant.names or ())
+    def permissions(self) -> tuple[object, ...]:
+        """What `may` depends on besides the catalog."""
+        return self.names, self.methods, self.grants, self.toolset, self.person_id is not None
 
     def permits_address(self, address: str) -> bool:
         """Whether the caller may connect from this address."""
@@ -131,7 +155,7 @@ class Principal(msgspec.Struct, frozen=True):
 
 
 def _scopes_of(principal: Principal) -> tuple[object, ...]:
-    return principal.patterns, principal.methods, principal.grants, principal.toolset, principal.presentation
+    return principal.names, principal.methods, principal.grants, principal.toolset, principal.presentation
 
 
 @lru_cache(maxsize=4096)
@@ -213,7 +237,7 @@ def _cached_key(row: ApiKey) -> _CachedKey:
         tenant_slug=tenant.slug,
         redacted_keys=tuple(tenant.redacted_keys),
         allowed=quotas.of_key(row),
-        patterns=tuple(row.tool_patterns) or None,
+        names=PermittedNames(row.tool_patterns) if row.tool_patterns else None,
         methods=tuple(row.methods) or None,
         networks=tuple(map(_network, row.networks)),
         person_id=row.created_by_id if row.acts_for_creator else None,
@@ -235,7 +259,13 @@ def _network(text: str) -> Network:
 # Anyone can send any number of unknown keys: lookups within this many seconds share a query.
 GATHER_SECONDS: Final = 0.02
 
-cache: RefreshAheadCache[str, _CachedKey] = RefreshAheadCache(_load, gather_seconds=GATHER_SECONDS)
+
+def _size_of(cached: _CachedKey) -> int:
+    names, grants = cached.principal.names, cached.principal.grants or ()
+    return sum(each.size for each in (names, *(grant.names for grant in grants)) if each is not None)
+
+
+cache: RefreshAheadCache[str, _CachedKey] = RefreshAheadCache(_load, _size_of, gather_seconds=GATHER_SECONDS)
 
 
 # What open streams depend on.
@@ -289,7 +319,7 @@ def _public_principal(tenant: Tenant) -> Principal:
         tenant_slug=tenant.slug,
         redacted_keys=tuple(tenant.redacted_keys),
         allowed=quotas.of_tenant(tenant),
-        patterns=tuple(tenant.public_tools),
+        names=PermittedNames(tenant.public_tools),
     )
 
 
@@ -323,7 +353,7 @@ async def operator_principal(tenant_slug: str) -> Principal | None:
 
 def _load_operator_principal(slug: str) -> Principal | None:
     tenant = Tenant.objects.filter(slug=slug, is_active=True).first()
-    return msgspec.structs.replace(_public_principal(tenant), patterns=None) if tenant else None
+    return msgspec.structs.replace(_public_principal(tenant), names=None) if tenant else None
 
 
 async def authenticate(credential: Credential) -> Principal | None:

@@ -25,7 +25,7 @@ from tools_app.catalog.kinds.attachments import NO_SUCH, Attachments
 from tools_app.core import fair_scheduler
 from tools_app.core.config import config
 from tools_app.core.notifications.listener import TopicListener
-from tools_app.models import Outcome, TaskSupport
+from tools_app.models import TOOLS_CALL, Outcome, TaskSupport
 from tools_app.protocol import mirrored
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 from tools_app.protocol.schema import FieldProblem
@@ -59,14 +59,7 @@ async def call_tool(
     if tool is None:
         found = await compiled.cache.get(principal.tenant_id)
         tool = found.tools.get(invocation.name) if found else None
-        # The decision of `presentation.permits_call`, in place: this is the path of every call.
-        if (
-            found is None
-            or tool is None
-            or not principal.permits_name(tool.name)
-            or (principal.toolset is not None and not found.in_toolset(principal.toolset, tool.name))
-            or (tool.needs_person and principal.person_id is None)
-        ):
+        if tool is None or not principal.may("tool", TOOLS_CALL, tool.name, found):
             raise await refuse(invocation, era, _unknown_tool(invocation.name))
     if tool.mirrored and invocation.headers is not None:
         problem = mirrored.check(tool.mirrored, invocation.headers, invocation.arguments)
@@ -88,7 +81,7 @@ async def call_tool(
 
 async def _run(invocation: Invocation, tool: CompiledTool, era: Era, options: CallOptions) -> CallOutcome | TaskCreated:
     """Run a checked call as a task, in a worker or inline."""
-    if tool.attachments is not None and (problems := _unreadable(tool.attachments, invocation)):
+    if tool.attachments is not None and (problems := await _unreadable(tool.attachments, invocation)):
         return await _bad_arguments(invocation, tool, era, problems)
     as_task = tool.task is not TaskSupport.NEVER and may_be_task(tool, options.task_request)
     task_seconds = options.task_seconds if as_task else None
@@ -153,14 +146,14 @@ def _unknown_tool(name: str) -> RpcError:
     return RpcError(INVALID_PARAMS, f"Unknown tool: '{name}'", {"tool": name})
 
 
-def _unreadable(attachments: Attachments, invocation: Invocation) -> list[FieldProblem]:
+async def _unreadable(attachments: Attachments, invocation: Invocation) -> list[FieldProblem]:
     """Return the arguments that name resources which the caller may not read."""
     principal = invocation.principal
-    may_read = principal.permits_method("resources/read")
+    found = await compiled.cache.get(principal.tenant_id)
     return [
         FieldProblem(argument, NO_SUCH, uri)
         for argument, uri in attachments.uris(invocation.arguments)
-        if not (may_read and principal.permits_name(uri))
+        if not compiled.permits_uri(found, principal, "resources/read", uri)
     ]
 
 

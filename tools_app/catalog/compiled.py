@@ -17,6 +17,7 @@ import orjson
 
 from tools_app.access.limits import quotas
 from tools_app.access.limits.quotas import CallerLimits
+from tools_app.access.principal import Principal
 from tools_app.catalog import authoring, uri_templates
 from tools_app.catalog.kinds import http, operation, prompts, python, resources, stored, upstream
 from tools_app.catalog.kinds.attachments import Attachments
@@ -165,6 +166,12 @@ class Catalog:
             if variables is not None:
                 return resource, variables
         return None
+
+
+def permits_uri(found: Catalog | None, principal: Principal, method: str, uri: str) -> bool:
+    """Whether there is a resource with this URI, by itself or by a template, with which the caller may use a method."""
+    named = found.find_resource(uri) if found is not None else None
+    return named is not None and principal.may("resource", method, named[0].name, found)
 
 
 # Bytes of the definitions as JSON. An evicted catalog is compiled again on its next use.

@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from tools_app.catalog import compiled
 from tools_app.models import Tenant
+from tools_app.models.validators import ItemKind
 
 MAX_DESCRIPTION: Final = 160
 
@@ -12,7 +13,7 @@ MAX_DESCRIPTION: Final = 160
 class Offer(NamedTuple):
     """A tool, a prompt or a resource. `read_only` is True for what changes nothing, as prompts and resources do."""
 
-    kind: str
+    kind: ItemKind
     name: str
     title: str
     description: str
@@ -30,10 +31,10 @@ def offers_of(tenant: Tenant) -> list[Offer]:
     ]
 
 
-def _of_kind(kind: str, rows: Sequence[Any]) -> list[Offer]:
+def _of_kind(kind: ItemKind, rows: Sequence[Any]) -> list[Offer]:
     return [_offer(kind, row, read_only=True) for row in rows]
 
 
-def _offer(kind: str, row: Any, *, read_only: bool) -> Offer:
+def _offer(kind: ItemKind, row: Any, *, read_only: bool) -> Offer:
     definition = row.definition
     return Offer(kind, row.name, definition.title or "", (definition.description or "")[:MAX_DESCRIPTION], read_only)

@@ -11,15 +11,16 @@ from tools_app.models import TOOLS_CALL, Presentation
 
 MAX_VIEWS: Final = 1024
 MAX_VIEW_BYTES: Final = 32 * 1024 * 1024
+TOOLS_LIST: Final = "tools/list"
 # A name and its entry in a set.
 ENTRY_BYTES: Final = 200
 
 
 class View(NamedTuple):
-    """The names of the tools that a caller may use, and about how many tokens a list of them costs.
+    """The names of the tools that a caller may list, and about how many tokens a list of them costs.
 
-    A search finds only those that are `searchable`: the scopes of an access token may permit calls of fewer. It holds
-    no tools: views of earlier versions must not keep these catalogs in memory.
+    A search finds those that the caller may call (`searchable`). It holds no tools: views of earlier versions must not
+    keep these catalogs in memory.
     """
 
     names: frozenset[str]
@@ -39,24 +40,19 @@ _views: BoundedCache[tuple[object, ...], View] = BoundedCache(MAX_VIEWS, MAX_VIE
 
 def view_of(found: Catalog, principal: Principal) -> View:
     """Return the tools of a catalog that a caller may use. Computed once for each version and set of permissions."""
-    has_person = principal.person_id is not None
-    depends: tuple[object, ...] = (principal.patterns, principal.grants, principal.toolset, has_person)
-    key = (found.tenant_id, found.version, depends)
+    key = (found.tenant_id, found.version, principal.permissions)
     view = _views.get(key)
     if view is None:
         view = _view(found, principal)
-        entries = len(view.names) + (len(view.searchable) if view.searchable is not view.names else 0)
-        _views.put(key, view, len(found.version) + ENTRY_BYTES * (1 + entries))
+        _views.put(key, view, len(found.version) + ENTRY_BYTES * (1 + len(view.names) + len(view.searchable)))
     return view
 
 
 def _view(found: Catalog, principal: Principal) -> View:
-    tools = {name: tool for name, tool in found.tools.items() if permits_call(found, principal, name)}
-    names = frozenset(tools)
-    searchable = names
-    if principal.grants is not None:
-        searchable = frozenset(name for name in names if not principal.lacks_scope(TOOLS_CALL, name))
-    return View(names, sum(tool.tokens for tool in tools.values()), searchable)
+    names = frozenset(name for name in found.tools if principal.may("tool", TOOLS_LIST, name, found))
+    callable_names = frozenset(name for name in found.tools if principal.may("tool", TOOLS_CALL, name, found))
+    # Also of those that the caller may call without listing them: that decides whether it may call them by search.
+    return View(names, sum(found.tools[name].tokens for name in names | callable_names), callable_names)
 
 
 def contents_of(found: Catalog, entries: Iterable[str]) -> Contents:
@@ -64,16 +60,6 @@ def contents_of(found: Catalog, entries: Iterable[str]) -> Contents:
     names = Resolver(found.tools).resolve(entries).names
     tools = {name: tool for name, tool in found.tools.items() if name in names}
     return Contents(tools, sum(tool.tokens for tool in tools.values()))
-
-
-def permits_call(found: Catalog | None, principal: Principal, name: str) -> bool:
-    """Whether the caller may use the tool of this name, as far as its key, its toolset and its person decide it."""
-    if not principal.permits_name(name):
-        return False
-    if principal.toolset is not None and (found is None or not found.in_toolset(principal.toolset, name)):
-        return False
-    tool = found.tools.get(name) if found is not None else None
-    return principal.person_id is not None or tool is None or not tool.needs_person
 
 
 def is_searched(found: Catalog, principal: Principal) -> bool:

@@ -98,8 +98,8 @@ def skills_of(catalog: Catalog) -> Mapping[str, Skill]:
     return _skills(catalog.tenant_id, catalog.version, tuple(catalog.resources), tuple(catalog.templates))
 
 
-def children(catalog: Catalog, directory: str) -> list[str]:
-    """Return the direct children of a skill's directory, files and directories; none for any other URI.
+def children(catalog: Catalog, directory: str, uris: Iterable[str]) -> list[str]:
+    """Return the direct children of a skill's directory that are, or contain, these resources; none for any other URI.
 
     Queries the database.
     """
@@ -107,7 +107,7 @@ def children(catalog: Catalog, directory: str) -> list[str]:
     if not any(directory == root or directory.startswith(f"{root}/") for root in roots):
         return []
     below = f"{directory}/"
-    inside = [uri.removeprefix(below) for uri in catalog.resources if uri.startswith(below)]
+    inside = [uri.removeprefix(below) for uri in uris if uri.startswith(below)]
     return sorted({below + path.partition("/")[0] for path in inside})
 
 

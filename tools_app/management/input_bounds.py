@@ -232,6 +232,12 @@ def _catalog() -> Sequence[Bound]:
             f"{validators.MAX_ENTRIES} entries of {validators.MAX_ENTRY_LENGTH} characters",
             note="rejected on save",
         ),
+        Bound(
+            "list of permitted names",
+            f"{validators.MAX_ENTRIES} entries, and up to {validators.MAX_EXACT} with those for exactly one item,"
+            f" of {validators.MAX_ENTRY_LENGTH} characters",
+            note="rejected on save",
+        ),
         Bound("value of a secret", f"{sizes.MAX_SECRET_LENGTH} characters", note="rejected on save"),
         Bound("files of a skill", f"{skills.MAX_FILES}, {skills.MAX_BYTES} bytes", note="not served as a skill"),
         Bound("file of a resource", f"{resources.MAX_BYTES} bytes", note="rejected on save"),

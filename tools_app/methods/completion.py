@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import MINUTE, Rate
@@ -18,12 +18,13 @@ from tools_app.protocol.jsonrpc import MAX_COMPLETED_LENGTH, check_text
 
 log = logging.getLogger(__name__)
 
+METHOD: Final = "completion/complete"
 TIMEOUT_SECONDS = 5.0
 # Far above the rate at which a person types.
 MAX_PER_MINUTE = 600
 
 
-@method("completion/complete", *BOTH_ERAS)
+@method(METHOD, *BOTH_ERAS)
 async def complete(context: RequestContext) -> bytes:
     """Return at most 100 suggestions, best match first (completion, §Requesting Completions). Raises RpcError."""
     params = context.params
@@ -70,13 +71,13 @@ def _completer(
     kind = reference.get("type")
     if kind == "ref/prompt":
         name = _reference(reference, "name")
-        prompt = found.prompts.get(name) if found and context.principal.permits_name(name) else None
+        prompt = found.prompts.get(name) if found and context.principal.may("prompt", METHOD, name, found) else None
         names = {one.name for one in prompt.definition.arguments} if prompt else set()
         completers: Mapping[str, Completer] = prompt.completers if prompt else {}
     elif kind == "ref/resource":
         name = _reference(reference, "uri")
-        resource = found.templates.get(name) or found.resources.get(name) if found else None
-        resource = resource if resource and context.principal.permits_name(resource.name) else None
+        is_permitted = context.principal.may("resource", METHOD, name, found)
+        resource = found.templates.get(name) or found.resources.get(name) if found and is_permitted else None
         names = set(resource.template.variables) if resource else set()
         completers = resource.completers if resource else {}
     else:

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
-from uuid import UUID
 
 from django.core import signing
 
-from tools_app.access.patterns import matches
 from tools_app.access.principal import Principal
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import Catalog
 from tools_app.core.bounded_cache import BoundedCache
 from tools_app.methods.context import RequestContext, cacheable_result
+from tools_app.models.validators import ItemKind
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 
 PAGE_SIZE = 100
@@ -34,17 +33,13 @@ class ListKind(NamedTuple):
 class ListView(NamedTuple):
     """What a page depends on besides the catalog: the revision, the page size, and what the caller may see.
 
-    `granted` are the patterns of the scopes of its access token, `toolset` and `presentation` those of its key;
-    `has_person` tells whether it acts for a person.
+    `presentation` is how its key lists tools.
     """
 
     version: str
     size: int
-    patterns: tuple[str, ...] | None
-    granted: tuple[str, ...] | None
-    toolset: UUID | None
+    permissions: tuple[object, ...]
     presentation: str
-    has_person: bool
 
 
 async def page(listing: ListKind, context: RequestContext) -> bytes:
@@ -70,32 +65,24 @@ _rendered: BoundedCache[tuple[object, ...], bytes] = BoundedCache(RENDERED_PAGES
 
 
 def page_of_entries(listing: ListKind, entries: Mapping[str, Any], context: RequestContext) -> bytes:
-    """Return a page of entries that are not part of a catalog. Raises RpcError for a cursor of another list."""
+    """Return a page of entries that the caller may see, and that are not part of a catalog.
+
+    Raises RpcError for a cursor of another list.
+    """
     after = _opened_cursor(listing.method, context.params.get("cursor"))
-    return cacheable_result(
-        _visible(listing, permitted(entries, context.principal), _view(context), after), context.era
-    )
+    return cacheable_result(_visible(listing, entries, _view(context), after), context.era)
 
 
-def permitted(entries: Mapping[str, Any], principal: Principal) -> Mapping[str, Any]:
-    """Return the entries that the caller may see, by name or URI."""
-    wanted = [patterns for patterns in (principal.patterns, principal.granted_names) if patterns is not None]
-    if not wanted:
-        return entries
-    return {name: entries[name] for name in entries if all(matches(name, patterns) for patterns in wanted)}
+def permitted(
+    entries: Mapping[str, Any], found: Catalog, principal: Principal, kind: ItemKind, method: str
+) -> Mapping[str, Any]:
+    """Return the entries of a list (`method`) that the caller may see, by name or URI."""
+    return {name: entry for name, entry in entries.items() if principal.may(kind, method, name, found)}
 
 
 def _view(context: RequestContext) -> ListView:
     principal = context.principal
-    return ListView(
-        context.version,
-        PAGE_SIZE,
-        principal.patterns,
-        principal.granted_names,
-        principal.toolset,
-        principal.presentation,
-        principal.person_id is not None,
-    )
+    return ListView(context.version, PAGE_SIZE, principal.permissions, principal.presentation)
 
 
 def _visible(listing: ListKind, entries: Mapping[str, Any], view: ListView, after: str) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """Method permissions of API keys: a method that a key may not use is refused by name and recorded as a denial.
 
-Tools, resources and prompts that a key may not use look as if they do not exist; see `permits_name`. The scopes of a
+Tools, resources and prompts that a key may not use look as if they do not exist; see `Principal.may`. The scopes of a
 key are validated entry by entry, with messages that suggest a correction.
 """
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError
@@ -14,16 +14,19 @@ from tools_app.access.patterns import matches
 from tools_app.access.principal import Principal
 from tools_app.audit.recorder import denials
 from tools_app.audit.recorder.denials import Denial
+from tools_app.catalog import compiled
 from tools_app.catalog.shaping import part_of
 from tools_app.catalog.validation.reserved import CALL, RESERVED
 from tools_app.methods.context import RequestContext
 from tools_app.models import TOOLS_CALL
-from tools_app.models.validators import validate_patterns
+from tools_app.models.validators import ItemKind, validate_names, validate_patterns
 from tools_app.protocol.errors import NOT_PERMITTED, RpcError
 from tools_app.protocol.versions import Era
 from tools_app.tool_api.results import without
 
 FORBIDDEN = 403
+READ: Final = "resources/read"
+Item = tuple[ItemKind, str]
 
 # The methods that a key's permissions may list, in any revision. All others are always allowed, see
 # `principal.UNRESTRICTED_METHODS`.
@@ -70,18 +73,27 @@ _PARTS: Final[Mapping[tuple[str, str], str]] = {
     ("tasks", "cancel"): "tasks/cancel",
     ("io.modelcontextprotocol/skills", "directoryRead"): "resources/directory/read",
 }
+# What a request of these methods names. A directory of a skill is no item.
+_KIND_OF_METHOD: Final[Mapping[str, ItemKind]] = {
+    TOOLS_CALL: "tool",
+    "prompts/get": "prompt",
+    READ: "resource",
+    "resources/subscribe": "resource",
+    "resources/unsubscribe": "resource",
+    "skills/get": "resource",
+}
 _SENT_ON_STREAMS: Final = {"listChanged", "subscribe"}
 
 
-def check(context: RequestContext) -> None:
+async def check(context: RequestContext) -> None:
     """Raise RpcError -32003, and record a denial, for a method that the caller's key does not permit."""
-    check_for(context, context.request.method, _named(context))
+    await check_for(context, context.request.method, item_of(context.request.method, context.params))
 
 
-def check_for(context: RequestContext, method: str, name: str) -> None:
-    """Raise RpcError -32003, and record a denial, if the caller's key does not permit a method for this name."""
+async def check_for(context: RequestContext, method: str, item: Item | None) -> None:
+    """Raise RpcError -32003, and record a denial, if the caller's key does not permit a method for this item."""
     principal = context.principal
-    if principal.permits_method(method) and not principal.lacks_scope(method, name):
+    if principal.permits_method(method) and not await lacks_scope(principal, method, item):
         return
     refusal = RpcError(
         NOT_PERMITTED,
@@ -97,7 +109,7 @@ def check_for(context: RequestContext, method: str, name: str) -> None:
             key_id=principal.key_id,
             rpc_error=refusal.code,
             method=method,
-            tool_name=name,
+            tool_name=item[1] if item else "",
         )
     )
     raise refusal
@@ -132,29 +144,49 @@ def _parts(name: str, capability: Mapping[str, Any], principal: Principal, era: 
     )
 
 
-def _named(context: RequestContext) -> str:
-    return named_in(context.request.method, context.params)
+async def lacks_scope(principal: Principal, method: str, item: Item | None) -> bool:
+    """Whether the caller's access token has too narrow a scope for a method, with this item if it has one.
+
+    A resource of a template may also be named as the template, as it is where it is listed.
+    """
+    if not principal.lacks_scope(method, item):
+        return False
+    if item is None or item[0] != "resource":
+        return True
+    found = await compiled.cache.get(principal.tenant_id)
+    named = found.find_resource(item[1]) if found is not None else None
+    return named is None or principal.lacks_scope(method, ("resource", named[0].name))
 
 
-def named_in(method: str, params: Mapping[str, Any]) -> str:
-    """Return the name or URI that a request refers to, if it has one.
+def item_of(method: str, params: Mapping[str, Any]) -> Item | None:
+    """Return the kind and the name, or URI, of the item that a request refers to, if it has one.
 
     A call by `call_tool` refers to its target, and one of another tool that searches to none: scopes do not name them.
     What a tenant's own tool of such a name may be called by is checked again when it is called.
     """
-    named = params.get("name", params.get("uri", ""))
-    if method == "resources/read" and isinstance(named, str) and part_of(named) is not None:
-        return ""  # who may read it depends on the call
-    if method == TOOLS_CALL and isinstance(named, str) and named in RESERVED:
+    kind = _KIND_OF_METHOD.get(method)
+    named = params.get("uri" if kind == "resource" else "name")
+    if kind == "tool" and isinstance(named, str) and named in RESERVED:
         arguments = params.get("arguments")
-        named = arguments.get("name") if named == CALL and isinstance(arguments, dict) else ""
-    return named if isinstance(named, str) else ""
+        named = arguments.get("name") if named == CALL and isinstance(arguments, dict) else None
+    if kind is None or not isinstance(named, str) or (method == READ and part_of(named) is not None):
+        return None  # who may read a part of a result depends on its call
+    return kind, named
+
+
+def check_name(line: str) -> None:
+    """Raise ValidationError for an invalid entry of a list of permitted names."""
+    _check_entry(line, validate_names)
 
 
 def check_pattern(line: str) -> None:
-    """Raise ValidationError for an invalid pattern of names or URIs."""
+    """Raise ValidationError for an invalid pattern of names."""
+    _check_entry(line, validate_patterns)
+
+
+def _check_entry(line: str, validate: Callable[[object], None]) -> None:
     try:
-        validate_patterns([line])
+        validate([line])
     except ValidationError as problem:
         raise ValidationError([text.removeprefix("Entry 1: ") for text in problem.messages]) from problem
 

@@ -28,7 +28,7 @@ async def get(context: RequestContext) -> bytes:
     name, arguments = text_in(context.params, "name"), texts(context.params, "arguments")
     found = await compiled.cache.get(context.principal.tenant_id)
     prompt = found.prompts.get(name) if found else None
-    if prompt is None or not context.principal.permits_name(name):
+    if prompt is None or not context.principal.may("prompt", "prompts/get", name, found):
         unknown = RpcError(INVALID_PARAMS, f"Unknown prompt: '{name}'", {"prompt": name})
         raise await record_refused_reading(context, name, arguments, unknown)
     problem = _problem(prompt, arguments)
@@ -73,5 +73,8 @@ def described(prompt: CompiledPrompt, version: str) -> dict[str, Any]:
 
 
 PROMPTS = paging.ListKind(
-    "prompts/list", "prompts", described, lambda found, principal: paging.permitted(found.prompts, principal)
+    "prompts/list",
+    "prompts",
+    described,
+    lambda found, principal: paging.permitted(found.prompts, found, principal, "prompt", "prompts/list"),
 )

@@ -3,9 +3,12 @@
 `resources/list`, `resources/templates/list` and `resources/read`; and the extension io.modelcontextprotocol/skills.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from tools_app.access.principal import Principal
 from tools_app.catalog import compiled, skills
 from tools_app.catalog.compiled import Catalog, CompiledResource
 from tools_app.catalog.shaping import part_of
@@ -20,6 +23,8 @@ from tools_app.protocol.versions import Era, has_icons, has_structured_content
 from tools_app.tool_api.context import ToolContext
 from tools_app.tool_api.results import ResourceResult
 
+TEMPLATES_LIST: Final = "resources/templates/list"
+
 
 @method("resources/list", *BOTH_ERAS)
 async def list_resources(context: RequestContext) -> bytes:
@@ -27,7 +32,7 @@ async def list_resources(context: RequestContext) -> bytes:
     return await paging.page(RESOURCES, context)
 
 
-@method("resources/templates/list", *BOTH_ERAS)
+@method(TEMPLATES_LIST, *BOTH_ERAS)
 async def list_templates(context: RequestContext) -> bytes:
     """List the tenant's resource templates (resources, §Resource Templates). Raises RpcError for a bad cursor."""
     return await paging.page(TEMPLATES, context)
@@ -41,7 +46,7 @@ async def read(context: RequestContext) -> bytes:
     if (part := part_of(uri)) is not None:
         return await whole_results.read(context, found, uri, part)
     named = found.find_resource(uri) if found else None
-    if named is None or not context.principal.permits_name(named[0].name):
+    if named is None or not context.principal.may("resource", "resources/read", named[0].name, found):
         missing = resource_not_found(uri, modern=context.era is Era.MODERN)
         raise await record_refused_reading(context, uri, {}, missing)
     resource, variables = named
@@ -72,13 +77,16 @@ def described(resource: CompiledResource, version: str) -> dict[str, Any]:
 
 
 RESOURCES = paging.ListKind(
-    "resources/list", "resources", described, lambda found, principal: paging.permitted(found.resources, principal)
+    "resources/list",
+    "resources",
+    described,
+    lambda found, principal: paging.permitted(found.resources, found, principal, "resource", "resources/list"),
 )
 TEMPLATES = paging.ListKind(
-    "resources/templates/list",
+    TEMPLATES_LIST,
     "resourceTemplates",
     described,
-    lambda found, principal: paging.permitted(found.templates, principal),
+    lambda found, principal: paging.permitted(found.templates, found, principal, "resource", TEMPLATES_LIST),
 )
 
 
@@ -91,7 +99,8 @@ DIRECTORY: Final = "inode/directory"
 async def list_skills(context: RequestContext) -> bytes:
     """List the tenant's skills, page by page (§Listing Skills). Raises RpcError for a bad cursor."""
     found = await compiled.cache.get(context.principal.tenant_id)
-    served = await run_in_db_thread(skills.skills_of, found) if found else {}
+    principal, name = context.principal, context.request.method
+    served = await run_in_db_thread(_permitted_skills, found, principal, name) if found else {}
     return paging.page_of_entries(paging.ListKind("skills/list", "skills", described_skill), served, context)
 
 
@@ -100,7 +109,8 @@ async def get_skill(context: RequestContext) -> bytes:
     """Return a skill by the URI of its SKILL.md (§Getting a Skill). Raises RpcError."""
     uri = text_in(context.params, "uri")
     found = await _catalog(context)
-    skill = (await run_in_db_thread(skills.skills_of, found)).get(uri) if context.principal.permits_name(uri) else None
+    served = await run_in_db_thread(_permitted_skills, found, context.principal, context.request.method)
+    skill = served.get(uri)
     if skill is None:
         raise RpcError(INVALID_PARAMS, f"There is no skill at {uri}.", {"uri": uri})
     return cacheable_result({"skill": described_skill(skill, context.version)}, context.era)
@@ -111,9 +121,8 @@ async def read_directory(context: RequestContext) -> bytes:
     """List the direct children of a skill's directory (§Reading Directories). Raises RpcError."""
     uri = text_in(context.params, "uri")
     found = await _catalog(context)
-    below = [
-        child for child in await run_in_db_thread(skills.children, found, uri) if context.principal.permits_name(child)
-    ]
+    permitted = paging.permitted(found.resources, found, context.principal, "resource", context.request.method)
+    below = await run_in_db_thread(skills.children, found, uri, permitted)
     if not below:
         raise RpcError(INVALID_PARAMS, f"{uri} is no directory of a skill.", {"uri": uri})
     children = {child: found.resources.get(child) for child in below}
@@ -123,6 +132,21 @@ async def read_directory(context: RequestContext) -> bytes:
     }
     listing = paging.ListKind(f"resources/directory/read {uri}", "resources", lambda entry, _version: entry)
     return paging.page_of_entries(listing, entries, context)
+
+
+def _permitted_skills(found: Catalog, principal: Principal, name: str) -> Mapping[str, Skill]:
+    """Return the skills that the caller may use with a method, by URI, each with those of its files that it may read.
+
+    Queries the database.
+    """
+    served = skills.skills_of(found)
+    if principal.names is None and principal.grants is None:
+        return served
+    permitted = {}
+    for uri, skill in paging.permitted(served, found, principal, "resource", name).items():
+        files = skill.files and tuple(one for one in skill.files if principal.may("resource", name, one.uri, found))
+        permitted[uri] = replace(skill, files=files)
+    return permitted
 
 
 def described_skill(skill: Skill, _version: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from tools_app.access.principal import Principal
 from tools_app.catalog import compiled, presentation, search
 from tools_app.catalog.compiled import Catalog, CompiledTool
 from tools_app.catalog.kinds.base import ToolDefinition
+from tools_app.catalog.presentation import TOOLS_LIST
 from tools_app.catalog.search import MAX_QUERY_LENGTH, MAX_RESULTS
 from tools_app.catalog.validation.reserved import CALL, DESCRIBE, FIND
 from tools_app.methods import permissions
@@ -25,7 +26,6 @@ from tools_app.protocol.schema import CompiledSchema
 from tools_app.tool_api.context import ToolContext
 from tools_app.tool_api.results import ToolResult, failed, text
 
-TOOLS_LIST: Final = "tools/list"
 DEFAULT_RESULTS: Final = 10
 MAX_NAME_LENGTH: Final = 128
 MAX_SUMMARY_LENGTH: Final = 200
@@ -45,10 +45,10 @@ async def resolve(context: RequestContext, name: str) -> tuple[RequestContext, C
     principal = context.principal
     found = await compiled.cache.get(principal.tenant_id)
     if found is None or not presentation.is_searched(found, principal):
-        permissions.check_for(context, TOOLS_CALL, name)
+        await permissions.check_for(context, TOOLS_CALL, ("tool", name))
         return context, None
     if name in (FIND, DESCRIBE):
-        permissions.check_for(context, TOOLS_LIST, name="")
+        await permissions.check_for(context, TOOLS_LIST, None)
     tool, arguments = _TOOLS[name], context.params.get("arguments")
     if name == FIND:
         return context, replace(tool, run=lambda arguments, _context: _find(found, principal, arguments))

@@ -13,7 +13,6 @@ from tools_app.access.principal import Principal
 from tools_app.access.sessions import SessionFacts
 from tools_app.calls.invocation import call_topic
 from tools_app.catalog import compiled, presentation
-from tools_app.catalog.compiled import Catalog
 from tools_app.core.notifications.listener import POLL_SECONDS, TopicListener
 from tools_app.methods import tasks
 from tools_app.methods.catalog_watch import Change, catalog_watch
@@ -29,6 +28,7 @@ from tools_app.protocol.versions import Era
 
 LISTEN = "subscriptions/listen"
 READ = "resources/read"
+SUBSCRIBE = "resources/subscribe"
 UPDATED = "notifications/resources/updated"
 EMPTY_FRAME = Frame(b"")
 # The lists that may change: their names in a filter of `subscriptions/listen`, and their notifications.
@@ -76,7 +76,7 @@ class ChangeStream:
         """Hear of these resources, as far as the caller may read them, also if an upstream tells of their updates."""
         tenant_id = self._principal.tenant_id
         now = await compiled.cache.get(tenant_id) if uris else None
-        readable = frozenset(uri for uri in uris if _may_receive(uri, now, self._principal))
+        readable = frozenset(uri for uri in uris if compiled.permits_uri(now, self._principal, READ, uri))
         catalog_watch(self._listener).want(tenant_id, self._on_change, readable)
 
     async def _wait_asked(self) -> None:
@@ -98,9 +98,9 @@ class ChangeStream:
         return sorted(name for name in lists if self._principal.permits_method(f"{name}/list"))
 
     def _uris(self, change: Change, subscribed: Collection[str]) -> list[str]:
-        """Return the changed resources among the `subscribed` that the caller may read."""
+        """Return the changed resources among the `subscribed` that the caller may read. No other is revealed."""
         changed = sorted(change.uris.intersection(subscribed))
-        return [uri for uri in changed if _may_receive(uri, change.catalog, self._principal)]
+        return [uri for uri in changed if compiled.permits_uri(change.catalog, self._principal, READ, uri)]
 
 
 def _nothing() -> None:
@@ -120,12 +120,6 @@ async def messages(stream: ChangeStream) -> AsyncGenerator[Frame, None]:
                 yield frame
     finally:
         await stream.close()
-
-
-def _may_receive(uri: str, now: Catalog | None, principal: Principal) -> bool:
-    """Whether the caller may read `uri`. No notification reveals that any other resource exists."""
-    named = now.find_resource(uri) if now else None
-    return named is not None and principal.permits_name(named[0].name) and principal.permits_method(READ)
 
 
 class SessionStream(ChangeStream):
@@ -233,7 +227,9 @@ class ListenStream(ChangeStream):
         if RESOURCES in agreed:
             # The acknowledgement contains what is accepted: unknown URIs are left out (subscriptions, §Acknowledgment).
             now = await compiled.cache.get(context.principal.tenant_id)
-            agreed[RESOURCES] = [uri for uri in agreed[RESOURCES] if _may_receive(uri, now, context.principal)]
+            agreed[RESOURCES] = [
+                uri for uri in agreed[RESOURCES] if compiled.permits_uri(now, context.principal, READ, uri)
+            ]
         if TASK_IDS in context.params["notifications"] and context.principal.permits_method("tasks/get"):
             self._tasks = dict.fromkeys(await tasks.permitted_ids(context, context.params["notifications"][TASK_IDS]))
             agreed[TASK_IDS] = [tasks.wire_id(id) for id in self._tasks]
@@ -302,8 +298,6 @@ def _filter(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def _permitted(agreed: dict[str, Any], principal: Principal) -> dict[str, Any]:
     """Return the part of the filter that the caller's key permits."""
-    if principal.methods is None:
-        return agreed
     asking = {wish: f"{name}/list" for name, (wish, _) in LISTS.items()} | {RESOURCES: READ}
     return {wish: value for wish, value in agreed.items() if principal.permits_method(asking[wish])}
 
@@ -312,7 +306,7 @@ def _invalid_filter(field: str, problem: str) -> RpcError:
     return RpcError(INVALID_PARAMS, f"params.{field} {problem}.", {"field": field}, status=400)
 
 
-@method("resources/subscribe", Era.HANDSHAKE)
+@method(SUBSCRIBE, Era.HANDSHAKE)
 async def subscribe(context: RequestContext) -> bytes:
     """Subscribe the session to changes of a resource (2025-11-25, resources, §Subscriptions).
 
@@ -320,7 +314,8 @@ async def subscribe(context: RequestContext) -> bytes:
     """
     assert context.session is not None
     uri = _uri(context.params)
-    if not _may_receive(uri, await compiled.cache.get(context.principal.tenant_id), context.principal):
+    found = await compiled.cache.get(context.principal.tenant_id)
+    if not all(compiled.permits_uri(found, context.principal, name, uri) for name in (SUBSCRIBE, READ)):
         raise resource_not_found(uri, modern=False)
     if not await sessions.subscribe(context.session, uri):
         bounds = f"{sessions.MAX_SUBSCRIPTIONS} subscriptions, of {sessions.MAX_SUBSCRIBED_LENGTH} characters together"

@@ -25,7 +25,7 @@ from tools_app.calls.events import Event
 from tools_app.calls.invocation import call_topic
 from tools_app.calls.run import CallOutcome
 from tools_app.calls.stop_reasons import TASK_CANCELLED
-from tools_app.catalog import compiled, presentation
+from tools_app.catalog import compiled
 from tools_app.core import fair_scheduler
 from tools_app.core.database import run_in_db_thread
 from tools_app.methods import multi_round
@@ -122,13 +122,13 @@ async def permitted_ids(context: RequestContext, ids: Any) -> list[UUID]:
     _check_revision(context)
     await _limit(context)
     named = [id for id in map(parsed_id, ids) if id is not None]
-    return [id for id in named if await _find_own(context.principal, id) is not None]
+    return [id for id in named if await _find_own(context.principal, id, "tasks/get") is not None]
 
 
 async def task_updates(principal: Principal, watched: dict[UUID, Any]) -> AsyncIterator[dict[str, Any]]:
     """Yield the `watched` tasks that changed, in detail. Updates `watched` and drops tasks that ended."""
     for id, before in list(watched.items()):
-        state = await _find_own(principal, id)
+        state = await _find_own(principal, id, "tasks/get")
         seen = (state.status, sorted(state.requests)) if state else None
         if state is not None and seen != before:
             yield detailed(state)
@@ -196,7 +196,7 @@ async def list_experimental(context: RequestContext) -> bytes:
     states = await task_state.list_tasks(context.principal, _opened_cursor(context), PAGE + 1)
     shown = states[:PAGE]
     found = await compiled.cache.get(context.principal.tenant_id)
-    permitted = [state for state in shown if presentation.permits_call(found, context.principal, state.name)]
+    permitted = [state for state in shown if context.principal.may("tool", "tasks/list", state.name, found)]
     body: dict[str, Any] = {"tasks": [_experimental(state) for state in permitted]}
     if len(states) > PAGE:
         body["nextCursor"] = signing.dumps(str(shown[-1].id), salt="tasks/list")
@@ -307,19 +307,19 @@ async def _named(context: RequestContext) -> TaskState:
 async def _found(context: RequestContext) -> TaskState:
     name = text_in(context.params, "taskId")
     id = parsed_id(name)
-    state = await _find_own(context.principal, id) if id else None
+    state = await _find_own(context.principal, id, context.request.method) if id else None
     if state is None:
         raise RpcError(INVALID_PARAMS, "There is no such task, or it has expired.", {"taskId": name})
     return state
 
 
-async def _find_own(principal: Principal, id: UUID) -> TaskState | None:
-    """Return a task of this principal, if its key still permits the tool."""
+async def _find_own(principal: Principal, id: UUID, method: str) -> TaskState | None:
+    """Return a task of this principal, if it may still use this method with the tool."""
     state = await task_state.find(id, principal)
-    if state is None or principal.toolset is None:
-        return state if state is not None and principal.permits_name(state.name) else None
+    if state is None:
+        return None
     found = await compiled.cache.get(principal.tenant_id)
-    return state if presentation.permits_call(found, principal, state.name) else None
+    return state if principal.may("tool", method, state.name, found) else None
 
 
 def _check_revision(context: RequestContext) -> None:

@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from tools_app.access.principal import Principal
-from tools_app.catalog import presentation
 from tools_app.catalog.compiled import Catalog
 from tools_app.catalog.shaping import Part, result_uri
 from tools_app.core.database import run_in_db_thread
@@ -95,12 +94,7 @@ def _stored(call_id: UUID, principal: Principal, found: Catalog | None) -> Store
 
 def _may_use(call: Call, principal: Principal, found: Catalog | None) -> bool:
     tool = found.tools.get(call.tool_name) if found else None
-    return (
-        tool is not None
-        and tool.id == call.tool_id
-        and presentation.permits_call(found, principal, tool.name)
-        and not principal.lacks_scope(TOOLS_CALL, tool.name)
-    )
+    return tool is not None and tool.id == call.tool_id and principal.may("tool", TOOLS_CALL, tool.name, found)
 
 
 def _excerpt(stored: StoredResult, uri: str, part: Part) -> ResourceResult:

@@ -14,7 +14,7 @@ from tools_app.models.ids import new_id
 from tools_app.models.oauth import OAuthClient
 from tools_app.models.recorded import Recorded
 from tools_app.models.tenants import Role, Tenant
-from tools_app.models.validators import ONE_LINE, validate_key_names, validate_patterns
+from tools_app.models.validators import ONE_LINE, validate_key_names, validate_names, validate_patterns
 
 MAX_URL = 500
 MAX_SUBJECT = 255
@@ -54,8 +54,8 @@ def _validate_rule(rule: object) -> None:
         validate_key_names(patterns)
     if rule.get("role", Role.OPERATOR) not in Role.values:
         raise ValidationError(f"role is one of {', '.join(Role.values)}.")
-    for name in ("names", "methods"):
-        validate_patterns(rule.get(name, []))
+    validate_names(rule.get("names", []))
+    validate_patterns(rule.get("methods", []))
 
 
 # What an admin writes, in forms and in the API. `secret` is the client secret, which is stored encrypted.

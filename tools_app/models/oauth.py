@@ -13,7 +13,7 @@ from django.utils import timezone
 from tools_app.models.ids import new_id
 from tools_app.models.recorded import Recorded
 from tools_app.models.tenants import MAX_SLUG_LENGTH, ApiKey, Tenant
-from tools_app.models.validators import validate_patterns
+from tools_app.models.validators import validate_names, validate_patterns
 
 MAX_CLIENT_ID = 1000
 MAX_URI = 2000
@@ -128,8 +128,8 @@ class TenantScope(Recorded):
         "names",
         default=list,
         blank=True,
-        validators=[validate_patterns],
-        help_text="Patterns of tools, prompts and resources, e.g. report_*. Empty: all.",
+        validators=[validate_names],
+        help_text="Tools, prompts and resources, e.g. report_* or tool=report_sales. Empty: all.",
     )
     methods = models.JSONField(
         default=list, blank=True, validators=[validate_patterns], help_text="Methods, e.g. tools/call. Empty: all."

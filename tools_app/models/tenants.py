@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from tools_app.models.ids import new_id
 from tools_app.models.recorded import Recorded
-from tools_app.models.validators import validate_key_names, validate_networks, validate_patterns
+from tools_app.models.validators import validate_key_names, validate_names, validate_networks, validate_patterns
 
 MAX_SLUG_LENGTH = 63
 TENANT_SLUG = RegexValidator(
@@ -100,8 +100,8 @@ class Tenant(CallerLimited):
     public_tools = models.JSONField(
         default=list,
         blank=True,
-        validators=[validate_patterns],
-        help_text='What anonymous callers get, as a JSON list of name patterns, e.g. ["echo", "search_*"].',
+        validators=[validate_names],
+        help_text='What anonymous callers get, as a JSON list of names, e.g. ["tool=echo", "search_*"].',
     )
     public_calls_per_minute = models.PositiveIntegerField(
         default=60, help_text="For all anonymous callers of one address together."
@@ -180,9 +180,9 @@ class ApiKey(CallerLimited):
         "names",
         default=list,
         blank=True,
-        validators=[validate_patterns],
-        help_text="Tools, prompts and resources that it may use, as a JSON list of name or URI patterns, e.g. "
-        '["search_*"]. Empty: all.',
+        validators=[validate_names],
+        help_text="Tools, prompts and resources that it may use, as a JSON list of names, URIs and patterns, e.g. "
+        '["tool=echo", "search_*"]. Empty: all.',
     )
     methods = models.JSONField(
         default=list,

@@ -3,7 +3,7 @@
 import ipaddress
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
@@ -13,9 +13,20 @@ from tools_app.core.sanitize import is_storable
 
 MAX_ENTRIES = 200
 MAX_ENTRY_LENGTH = 500
+# Of a list of names, together with entries for exactly one item: all of these cost one look-up, each pattern its own.
+MAX_EXACT = 1000
 MAX_ALIASES = 20
 MAX_ALIAS_LENGTH = 100
 PATTERN = re.compile(r"^[A-Za-z0-9_.:/*{}+-]{1,500}\Z")
+ItemKind = Literal["tool", "prompt", "resource"]
+ITEM_KINDS: Final[tuple[ItemKind, ...]] = ("tool", "prompt", "resource")
+# How an entry for exactly one item begins, and no name, URI or pattern.
+STARTS: Final = tuple(f"{kind}=" for kind in ITEM_KINDS)
+EXACT = re.compile(rf"^({'|'.join(STARTS)})\S{{1,{MAX_ENTRY_LENGTH}}}\Z")
+MAX_EXACT_LENGTH: Final = MAX_ENTRY_LENGTH + max(map(len, STARTS))
+NO_NAME: Final = (
+    "use only characters of a name or URI, and * as the wildcard; or tool=, prompt= or resource= and exactly one name."
+)
 ONE_LINE: Final = RegexValidator(r"^[^\x00-\x1f\x7f]*\Z", "Use a single line without control characters.")
 
 
@@ -42,6 +53,22 @@ def validate_patterns(value: object) -> None:
             raise ValidationError(f"Entry {position + 1}: use only characters of a name or URI, and * as the wildcard.")
 
 
+def validate_names(value: object) -> None:
+    """Raise ValidationError unless `value` is a list of permitted names: patterns, or `tool=NAME` for exactly one item.
+
+    In place of `tool`, `prompt` or `resource`.
+    """
+    patterns = 0
+    for position, entry in enumerate(_strings(value, MAX_EXACT, MAX_EXACT_LENGTH)):
+        if EXACT.match(entry):
+            continue
+        if not PATTERN.match(entry):
+            raise ValidationError(f"Entry {position + 1}: {NO_NAME}")
+        patterns += 1
+    if patterns > MAX_ENTRIES:
+        raise ValidationError(f"At most {MAX_ENTRIES} entries that do not begin with {', '.join(STARTS)}.")
+
+
 def validate_aliases(value: object) -> None:
     """Raise ValidationError unless `value` is a list of at most MAX_ALIASES short texts of one line."""
     entries = _strings(value)
@@ -60,14 +87,14 @@ def validate_mask(value: str) -> None:
         raise ValidationError(str(problem)) from problem
 
 
-def _strings(value: object) -> Sequence[str]:
+def _strings(value: object, max_entries: int = MAX_ENTRIES, max_length: int = MAX_ENTRY_LENGTH) -> Sequence[str]:
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
         raise ValidationError("Must be a JSON list of strings.")
-    if len(value) > MAX_ENTRIES:
-        raise ValidationError(f"At most {MAX_ENTRIES} entries.")
+    if len(value) > max_entries:
+        raise ValidationError(f"At most {max_entries} entries.")
     for position, entry in enumerate(value):
-        if len(entry) > MAX_ENTRY_LENGTH:
-            raise ValidationError(f"Entry {position + 1}: at most {MAX_ENTRY_LENGTH} characters.")
+        if len(entry) > max_length:
+            raise ValidationError(f"Entry {position + 1}: at most {max_length} characters.")
         if not is_storable(entry):
             raise ValidationError(f"Entry {position + 1} contains a character that cannot be stored.")
     return value

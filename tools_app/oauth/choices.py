@@ -1,6 +1,5 @@
 """What a person may choose on the consent page: tools, resources, prompts, and for how long."""
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -8,17 +7,17 @@ from django import forms
 from django.http import QueryDict
 
 from tools_app.access.oauth.connections import DEFAULT_LIFETIME, LIFETIMES
-from tools_app.access.patterns import matches
+from tools_app.access.patterns import PermittedNames, exactly
 from tools_app.catalog.offers import Offer, offers_of
 from tools_app.catalog.toolsets import Resolver
 from tools_app.models import Connection, Tenant, Toolset
+from tools_app.models.validators import ITEM_KINDS, MAX_EXACT
 
 MAX_TENANTS: Final = 100
 # Further offers of a group are chosen all together.
 MAX_SHOWN: Final = 500
 # Toolsets with a button of their own, the first ones by name.
 MAX_TOOLSET_BUTTONS: Final = 20
-KINDS: Final = ("tool", "prompt", "resource")
 
 
 class Checkbox(NamedTuple):
@@ -53,12 +52,15 @@ class ConsentForm(forms.Form):
         super().__init__(data, **options)
         self._tenant = tenant
         self.offers = offers_of(tenant)
-        self.chosen = {kind: set(data.getlist(kind)) if data is not None else None for kind in KINDS}
+        self.chosen = {kind: set(data.getlist(kind)) if data is not None else None for kind in ITEM_KINDS}
 
     def clean(self) -> dict[str, Any]:
-        """Reject a choice of nothing. Raises ValidationError."""
-        if not self.cleaned_data.get("later") and not self.patterns():
+        """Reject a choice of nothing, or of too much to store. Raises ValidationError."""
+        names = self.names()
+        if not self.cleaned_data.get("later") and not names:
             raise forms.ValidationError("Choose at least one tool, prompt or resource.")
+        if len(names) > MAX_EXACT:
+            raise forms.ValidationError(f"Choose at most {MAX_EXACT}, or everything, including what is added later.")
         return self.cleaned_data
 
     @property
@@ -66,12 +68,13 @@ class ConsentForm(forms.Form):
         """The chosen number of days."""
         return int(self.cleaned_data["days"] or DEFAULT_LIFETIME)
 
-    def patterns(self) -> list[str]:
-        """Return the chosen names and URIs; empty for everything."""
+    def names(self) -> list[str]:
+        """Return entries for exactly what was chosen; empty for everything."""
         if self.cleaned_data.get("later"):
             return []
         # What the tenant does not offer is ignored: it may have gone since the page was opened.
-        return sorted({offer.name for offer in self.offers if offer.name in (self.chosen[offer.kind] or ())})
+        chosen = [offer for offer in self.offers if offer.name in (self.chosen[offer.kind] or ())]
+        return sorted(exactly(offer.kind, offer.name) for offer in chosen)
 
     def groups(self) -> list[CheckboxGroup]:
         """Return the checkboxes, at most MAX_SHOWN of a group."""
@@ -109,12 +112,13 @@ class ConsentForm(forms.Form):
         chosen = self.chosen[offer.kind]
         if chosen is not None:
             return offer.name in chosen
-        patterns: Sequence[str] = self.initial.get("patterns", ())
-        return not patterns or matches(offer.name, patterns)
+        allowed = self.initial.get("names")
+        return not allowed or allowed.have(offer.kind, offer.name)
 
 
 def initial_choices(existing: Connection | None) -> dict[str, Any]:
     """Return what the form shows first: what the person allowed before."""
     if existing is None:
         return {}
-    return {"patterns": existing.key.tool_patterns, "later": not existing.key.tool_patterns}
+    names = existing.key.tool_patterns
+    return {"names": PermittedNames(names) if names else None, "later": not names}

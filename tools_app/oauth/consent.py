@@ -83,7 +83,7 @@ def allow(
             tenant,
             person,
             auth_request.client,
-            patterns=form.patterns(),
+            names=form.names(),
             scope=auth_request.scope,
             redirect_uri=auth_request.redirect_uri,
             days=form.lifetime,

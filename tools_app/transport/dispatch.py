@@ -36,8 +36,8 @@ async def answer(context: RequestContext) -> Reply:
     if request.method != TOOLS_CALL:
         _set_log_context(context)
     try:
-        if context.principal.methods is not None:
-            permissions.check(context)
+        if context.principal.methods is not None or context.principal.grants is not None:
+            await permissions.check(context)
         handler = handler_of(request.method, context.era)
         answering = handler(context) if tracing.active is None else answered_in_span(handler, context)
         result = await answering

@@ -33,7 +33,7 @@ from tools_app.core import fair_scheduler, hub_path, request_origin
 from tools_app.core.config import config
 from tools_app.core.urls import split_url
 from tools_app.issuers import direct
-from tools_app.methods.permissions import named_in
+from tools_app.methods import permissions
 from tools_app.protocol.errors import INVALID_REQUEST, NOT_PERMITTED, RpcError
 from tools_app.protocol.jsonrpc import Message, Request
 from tools_app.transport.dispatch import as_rpc_error
@@ -301,10 +301,12 @@ class RequestHandler:
         headers = (*reply.headers, *await self._status_headers(reply.status, error))
         await self.send_reply(Reply(reply.message, reply.status, headers))
 
-    def check_scope(self, message: Message) -> None:
+    async def check_scope(self, message: Message) -> None:
         """Raise InsufficientScope for a method that needs a wider scope than the access token has."""
-        if isinstance(message, Request) and self.principal.lacks_scope(message.method, _name_in(message)):
-            raise InsufficientScope(message.method)
+        if isinstance(message, Request):
+            item = permissions.item_of(message.method, message.params)
+            if await permissions.lacks_scope(self.principal, message.method, item):
+                raise InsufficientScope(message.method)
 
     async def _status_headers(self, status: int, error: RpcError) -> tuple[Header, ...]:
         """Return the headers that HTTP requires with a status."""
@@ -337,11 +339,6 @@ async def _nothing() -> None:
 
 def _joined_with_or(words: tuple[str, ...]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
-
-
-def _name_in(message: Request) -> str:
-    """Return the name or URI that a request is about, if it has one."""
-    return named_in(message.method, message.params)
 
 
 def _challenge(http_request: AsgiRequest, error: str, scope: str) -> tuple[Header, ...]:

@@ -96,7 +96,7 @@ class StreamableHttpHandler(RequestHandler):
             raise route
         self.modern = isinstance(route, Modern)
         if self.principal.scopes is not None and CALL not in self.principal.scopes:
-            self.check_scope(message)
+            await self.check_scope(message)
         if isinstance(route, Modern):
             await self._modern_message(route, message)
         else:

@@ -45,23 +45,23 @@ def allow(
     person: User,
     client: OAuthClient,
     *,
-    patterns: Sequence[str],
+    names: Sequence[str],
     scope: str,
     redirect_uri: str,
     days: int,
 ) -> Connection:
-    """Store what a person allowed, in place of what the same client had before. `patterns`: empty for everything.
+    """Store what a person allowed, in place of what the same client had before. `names`: empty for everything.
 
     What is recorded of it locks the change log, which has to be locked before.
     """
     expires_at = timezone.now() + timedelta(days=days)
     with transaction.atomic():
         row, is_new = _get_or_create(
-            tenant, person, client, patterns=patterns, scope=scope, redirect_uri=redirect_uri, expires_at=expires_at
+            tenant, person, client, names=names, scope=scope, redirect_uri=redirect_uri, expires_at=expires_at
         )
         if not is_new:
             tokens.lock(row)
-            _replace(row, patterns=patterns, scope=scope, redirect_uri=redirect_uri, expires_at=expires_at)
+            _replace(row, names=names, scope=scope, redirect_uri=redirect_uri, expires_at=expires_at)
     return row
 
 
@@ -97,7 +97,7 @@ def _get_or_create(
     *,
     scope: str,
     expires_at: datetime,
-    patterns: Sequence[str] = (),
+    names: Sequence[str] = (),
     redirect_uri: str = "",
     asserted_until: datetime | None = None,
 ) -> tuple[Connection, bool]:
@@ -112,7 +112,7 @@ def _get_or_create(
                 f"{client.name} ({person.get_username()})"[:200],
                 expires_at=expires_at,
                 created_by=person,
-                tool_patterns=patterns,
+                tool_patterns=names,
                 # The key itself is thrown away: only tokens lead to this row.
                 prefix=keys.CONNECTION_PREFIX,
             )
@@ -131,11 +131,11 @@ def _get_or_create(
     return row, True
 
 
-def _replace(row: Connection, *, patterns: Sequence[str], scope: str, redirect_uri: str, expires_at: datetime) -> None:
+def _replace(row: Connection, *, names: Sequence[str], scope: str, redirect_uri: str, expires_at: datetime) -> None:
     key = row.key
     if key.revoked_at is not None or not scopes.covers(scope, row.scope):
         tokens.end_all(row)
-    key.tool_patterns, key.expires_at, key.revoked_at = list(patterns), expires_at, None
+    key.tool_patterns, key.expires_at, key.revoked_at = list(names), expires_at, None
     key.save(update_fields=["tool_patterns", "expires_at", "revoked_at"])
     row.scope, row.redirect_uri, row.consented_at = scope, redirect_uri, timezone.now()
     row.asserted_until = None

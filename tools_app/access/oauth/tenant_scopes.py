@@ -12,9 +12,10 @@ import msgspec
 from django.core.exceptions import ValidationError
 
 from tools_app.access.oauth import scopes
-from tools_app.access.patterns import matches
+from tools_app.access.patterns import PermittedNames, matches
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
 from tools_app.models import Tenant, TenantScope
+from tools_app.models.validators import ItemKind
 
 # With the longest names, the scopes of a tenant and those of the hub fit into a token's row.
 MAX_SCOPES: Final = 20
@@ -29,18 +30,16 @@ _LISTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What one scope permits: patterns of names and of methods, None for all."""
+    """What one scope permits: names, and patterns of methods, None for all."""
 
-    names: tuple[str, ...] | None
+    names: PermittedNames | None
     methods: tuple[str, ...] | None
 
-    def permits(self, method: str) -> bool:
-        """Whether the scope permits this method."""
-        return self.methods is None or matches(method, self.methods)
-
-    def covers(self, name: str) -> bool:
-        """Whether the scope permits this name or URI."""
-        return self.names is None or matches(name, self.names)
+    def permits(self, method: str, item: tuple[ItemKind, str] | None = None) -> bool:
+        """Whether the scope permits this method, with this item if it has one."""
+        return (self.methods is None or matches(method, self.methods)) and (
+            item is None or self.names is None or self.names.have(*item)
+        )
 
 
 READ_GRANT: Final = Grant(None, scopes.READ_METHODS)
@@ -140,7 +139,8 @@ def forget_all() -> None:
 def _grant(row: TenantScope) -> Grant:
     methods = tuple(row.methods)
     lists = {listed for method, listed_by in _LISTS.items() if matches(method, methods) for listed in listed_by}
-    return Grant(tuple(row.tool_patterns) or None, (*methods, *sorted(lists)) if methods else None)
+    names = PermittedNames(row.tool_patterns) if row.tool_patterns else None
+    return Grant(names, (*methods, *sorted(lists)) if methods else None)
 
 
 def _meaning(name: str, row: TenantScope | None) -> str:

@@ -15,7 +15,8 @@ from tools_app.admin.base import json_source
 from tools_app.catalog.validation.shapes import check_icons
 from tools_app.catalog.validation.sizes import MAX_DESCRIPTION_LENGTH, MAX_JSON_BYTES, json_size_fault
 from tools_app.core.sanitize import is_storable
-from tools_app.models.validators import MAX_ENTRY_LENGTH
+from tools_app.methods.permissions import check_name
+from tools_app.models.validators import MAX_ENTRY_LENGTH, MAX_EXACT, MAX_EXACT_LENGTH
 from tools_app.protocol.authoring_schema import SchemaProblem
 
 Check = Callable[[Any], list[SchemaProblem]]
@@ -113,13 +114,21 @@ def check_anything(_line: str) -> None:
 class LinesField(forms.Field):
     """Texts, one per line; a JSON list is accepted as well. Empty lines and duplicates are dropped.
 
-    At most MAX_LINES lines of MAX_ENTRY_LENGTH characters.
-
-    `check` raises ValidationError for an invalid line; without it, every line is valid.
+    At most `max_lines` lines of `max_length` characters. `check` raises ValidationError for an invalid line; without it,
+    every line is valid.
     """
 
-    def __init__(self, *, check: LineCheck | None = None, rows: int = 4, placeholder: str = "", **options: Any) -> None:
-        self.check = check
+    def __init__(
+        self,
+        *,
+        check: LineCheck | None = None,
+        rows: int = 4,
+        placeholder: str = "",
+        max_lines: int = MAX_LINES,
+        max_length: int = MAX_ENTRY_LENGTH,
+        **options: Any,
+    ) -> None:
+        self.check, self.max_lines, self.max_length = check, max_lines, max_length
         widget = JsonTextarea(rows)
         if placeholder:
             widget.attrs["placeholder"] = placeholder
@@ -135,12 +144,12 @@ class LinesField(forms.Field):
         if self.disabled:
             return list(value or [])
         lines = _lines(value or "")
-        if len(lines) > MAX_LINES:
-            raise ValidationError(f"At most {MAX_LINES} lines are allowed, not {len(lines)}.", code="lines")
+        if len(lines) > self.max_lines:
+            raise ValidationError(f"At most {self.max_lines} lines are allowed, not {len(lines)}.", code="lines")
         problems = []
         for number, line in lines:
             try:
-                _check_line(line)
+                _check_line(line, self.max_length)
                 if self.check is not None:
                     self.check(line)
             except ValidationError as problem:
@@ -157,9 +166,16 @@ class LinesField(forms.Field):
             return True
 
 
-def _check_line(line: str) -> None:
-    if len(line) > MAX_ENTRY_LENGTH:
-        raise ValidationError(f"at most {MAX_ENTRY_LENGTH} characters; these are {len(line)}.")
+class NamesField(LinesField):
+    """Names, URIs and patterns of tools, prompts and resources, and entries for exactly one of them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(check=check_name, max_lines=MAX_EXACT, max_length=MAX_EXACT_LENGTH, **options)
+
+
+def _check_line(line: str, max_length: int) -> None:
+    if len(line) > max_length:
+        raise ValidationError(f"at most {max_length} characters; these are {len(line)}.")
     if not is_storable(line):
         raise ValidationError("it holds a character that cannot be stored.")
 

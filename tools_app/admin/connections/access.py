@@ -41,8 +41,8 @@ class AccessForm(ConflictForm, ApiKeyForm):
         names = self.fields["tool_patterns"]
         names.help_text = (
             "Names or URIs of the tools, prompts and resources that the client can use, one per line. * matches"
-            " anything. Empty: all. When the client asks for access again, the person can choose other names; methods"
-            " and limits stay."
+            " anything. tool=search is exactly the tool search, and so are prompt= and resource=. Empty: all. When the"
+            " client asks for access again, the person can choose other names; methods and limits stay."
         )
         for name in LISTING:
             choices = self.fields[name].choices  # type: ignore[attr-defined] # both are fields with choices

@@ -9,23 +9,22 @@ from django.utils.safestring import SafeString
 from tools_app.access.oauth import tenant_scopes
 from tools_app.admin.base.columns import cut_column, moment_column
 from tools_app.admin.base.decorators import column
-from tools_app.admin.base.fields import LinesField
+from tools_app.admin.base.fields import LinesField, NamesField
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, narrow
 from tools_app.admin.base.site import site
-from tools_app.methods.permissions import check_method, check_pattern
+from tools_app.methods.permissions import check_method
 from tools_app.models import TenantScope
 
 
 class ScopeForm(forms.ModelForm):  # type: ignore[type-arg]
     """A name, and what it permits."""
 
-    tool_patterns = LinesField(
+    tool_patterns = NamesField(
         label="Names",
-        check=check_pattern,
         required=False,
         placeholder="Everything in the tenant",
         help_text="Names or URIs of tools, prompts and resources, one per line. * matches anything: report_*."
-        " Empty: all.",
+        " tool=report_sales is exactly this tool, and so are prompt= and resource=. Empty: all.",
     )
     methods = LinesField(
         label="Methods",

@@ -11,14 +11,15 @@ from django.contrib.auth.models import User
 from unfold.widgets import UnfoldAdminRadioSelectWidget
 
 from tools_app.access.keys import LIMITS, LISTING, SCOPES, check_editor, check_toolset
-from tools_app.access.patterns import matches
-from tools_app.admin.base.fields import LinesField
+from tools_app.access.patterns import PermittedNames
+from tools_app.admin.base.fields import LinesField, NamesField
 from tools_app.catalog.toolsets import Resolver
-from tools_app.methods.permissions import check_method, check_network, check_pattern
+from tools_app.methods.permissions import check_method, check_network
 from tools_app.models import ApiKey, Prompt, Resource, Tool, Toolset
+from tools_app.models.validators import ItemKind
 
 MAX_NAMES: Final = 12
-KINDS: Final[tuple[tuple[str, Any, str], ...]] = (
+KINDS: Final[tuple[tuple[ItemKind, Any, str], ...]] = (
     ("tool", Tool, "name"),
     ("resource", Resource, "uri"),
     ("prompt", Prompt, "name"),
@@ -27,7 +28,7 @@ KINDS: Final[tuple[tuple[str, Any, str], ...]] = (
 
 @dataclass(frozen=True)
 class MatchingNames:
-    """The names of one kind that match the patterns, and the number of enabled objects of this kind."""
+    """The names of one kind that a key can use, and the number of enabled objects of this kind."""
 
     kind: str
     names: list[str]
@@ -41,23 +42,24 @@ class MatchingNames:
         return f"{len(self.names)} of {self.total} {things} ({', '.join(self.names[:MAX_NAMES])}{more})"
 
 
-def matching_names(tenant_id: UUID, patterns: Sequence[str], toolset_id: UUID | None = None) -> list[MatchingNames]:
-    """Return what a key with these patterns can use, of the tools those of its toolset; without both, everything."""
-    return [_of_kind(tenant_id, patterns, toolset_id, kind) for kind in KINDS]
+def matching_names(tenant_id: UUID, entries: Sequence[str], toolset_id: UUID | None = None) -> list[MatchingNames]:
+    """Return what a key with these names can use, of the tools those of its toolset; without both, everything."""
+    names = PermittedNames(entries) if entries else None
+    return [_of_kind(tenant_id, names, toolset_id, kind) for kind in KINDS]
 
 
-def described_access(tenant_id: UUID, patterns: Sequence[str], toolset_id: UUID | None = None) -> str:
-    """Return what a key with these patterns and this toolset can use as one sentence."""
-    return f"This key can use {'; '.join(map(str, matching_names(tenant_id, patterns, toolset_id)))}."
+def described_access(tenant_id: UUID, entries: Sequence[str], toolset_id: UUID | None = None) -> str:
+    """Return what a key with these names and this toolset can use as one sentence."""
+    return f"This key can use {'; '.join(map(str, matching_names(tenant_id, entries, toolset_id)))}."
 
 
 def _of_kind(
-    tenant_id: UUID, patterns: Sequence[str], toolset_id: UUID | None, kind: tuple[str, Any, str]
+    tenant_id: UUID, permitted: PermittedNames | None, toolset_id: UUID | None, kind: tuple[ItemKind, Any, str]
 ) -> MatchingNames:
     word, model, field = kind
     rows = model.objects.filter(tenant=tenant_id, enabled=True).order_by(field)
     names = list(rows.values_list(field, flat=True))
-    found = [name for name in names if not patterns or matches(name, patterns)]
+    found = [name for name in names if permitted is None or permitted.have(word, name)]
     if model is Tool and toolset_id is not None:
         row = Toolset.objects.filter(tenant=tenant_id, pk=toolset_id).first()
         belonging = Resolver(found).resolve(row.tools if row else ()).names
@@ -80,13 +82,13 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
 
     editor: User | None = None
 
-    tool_patterns = LinesField(
+    tool_patterns = NamesField(
         label="Names",
-        check=check_pattern,
         required=False,
         placeholder="Everything in the tenant",
         help_text="Names or URIs of the tools, prompts and resources that the key can use, one per line. * matches"
-        " anything: search_*, docs://handbook/*. Empty: all, including those added later.",
+        " anything: search_*, docs://handbook/*. tool=search is exactly the tool search, and so are prompt= and"
+        " resource=. Empty: all, including those added later.",
     )
     methods = LinesField(
         label="Methods",
@@ -130,7 +132,7 @@ class PreviewForm(forms.Form):
     """A tenant and the patterns to preview."""
 
     tenant = forms.UUIDField()
-    patterns = LinesField(check=check_pattern, required=False)
+    patterns = NamesField(required=False)
     toolset = forms.UUIDField(required=False)
 
 

@@ -8,28 +8,26 @@ from django.contrib import admin, messages
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from tools_app.access.patterns import matches
+from tools_app.access.patterns import PermittedNames
 from tools_app.access.permissions import PUBLIC, SUPERUSERS_ONLY, tenant_permissions_of
 from tools_app.access.sessions import DEFAULT_MAX_SESSIONS
 from tools_app.admin.base.columns import cut_column, moment_column, yes_no_column, yes_no_filter
 from tools_app.admin.base.decorators import column
-from tools_app.admin.base.fields import TENANT_LIMITS, LinesField, check_anything, limits_fieldset
+from tools_app.admin.base.fields import TENANT_LIMITS, LinesField, NamesField, check_anything, limits_fieldset
 from tools_app.admin.base.scoping import narrow
 from tools_app.admin.base.site import site
 from tools_app.admin.catalog.base import Fieldsets
+from tools_app.admin.keys.forms import KINDS
 from tools_app.admin.people.tenant_config import ConfigurationAdmin
-from tools_app.methods.permissions import check_network, check_pattern
+from tools_app.methods.permissions import check_network
 from tools_app.models import (
     Alert,
     AlertDelivery,
     ApiKey,
     Connection,
     Invitation,
-    Prompt,
-    Resource,
     Session,
     Tenant,
-    Tool,
 )
 
 PUBLIC_TOOLS = "Public tools, resources and prompts"
@@ -61,12 +59,12 @@ class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
         rows=3,
         help_text="Additional key names whose values the audit log redacts, one per line, such as ssn.",
     )
-    public_tools = LinesField(
+    public_tools = NamesField(
         label=PUBLIC_TOOLS,
-        check=check_pattern,
         required=False,
         rows=6,
-        help_text="Names or URIs that anonymous callers can use, one per line. * matches anything: echo, search_*.",
+        help_text="Names or URIs that anonymous callers can use, one per line. * matches anything: search_*."
+        " tool=echo is exactly the tool echo, and so are prompt= and resource=.",
     )
 
     class Meta:
@@ -204,14 +202,15 @@ MAX_NAMES = 50
 
 def public_names(tenant: Tenant) -> list[str]:
     """Return the enabled tools, resources and prompts that match the tenant's patterns."""
-    names = [
+    permitted = PermittedNames(tenant.public_tools)
+    return [
         name
-        for model, field in ((Tool, "name"), (Resource, "uri"), (Prompt, "name"))
+        for kind, model, field in KINDS
         for name in model._default_manager.filter(tenant=tenant, enabled=True)
         .order_by(field)
         .values_list(field, flat=True)
+        if permitted.have(kind, name)
     ]
-    return [name for name in names if matches(name, tenant.public_tools)]
 
 
 def described(tenant: Tenant) -> str:

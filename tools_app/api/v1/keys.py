@@ -29,7 +29,7 @@ from tools_app.api.v1.base.viewsets import (
 )
 from tools_app.audit.changes import keys as key_changes
 from tools_app.models import ApiKey, Toolset
-from tools_app.models.validators import validate_networks, validate_patterns
+from tools_app.models.validators import validate_names, validate_networks, validate_patterns
 
 STATES = (("active", "Active"), ("expired", "Expired"), ("revoked", "Revoked"))
 MAX_OVERLAP = int(keys.MAX_OVERLAP.total_seconds())
@@ -44,8 +44,9 @@ class KeyRow(Row):
     created_by = PersonField(allow_null=True)
     tool_patterns = Texts(
         required=False,
-        validators=[validate_patterns],
-        help_text="Name patterns that the key can use, e.g. search_*. Empty: all.",
+        validators=[validate_names],
+        help_text="Names, URIs and patterns that the key can use, e.g. search_*, or tool=search for exactly this tool. "
+        "Empty: all.",
     )
     methods = Texts(
         required=False,

@@ -25,7 +25,7 @@ from tools_app.api.v1.base.viewsets import (
 )
 from tools_app.models import Tenant
 from tools_app.models.tenants import MAX_SLUG_LENGTH, TENANT_SLUG
-from tools_app.models.validators import validate_key_names, validate_networks, validate_patterns
+from tools_app.models.validators import validate_key_names, validate_names, validate_networks
 
 
 class TenantRow(Row):
@@ -45,7 +45,9 @@ class TenantRow(Row):
         help_text="Additional key names whose values the audit log redacts.",
     )
     public_tools = Texts(
-        required=False, validators=[validate_patterns], help_text="Name patterns that anonymous callers can use."
+        required=False,
+        validators=[validate_names],
+        help_text="Names that anonymous callers can use, e.g. tool=echo or search_*.",
     )
     endpoint = serializers.SerializerMethodField(help_text="URL for clients.")
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from tools_app.access import keys
 from tools_app.management.base import RecordedCommand
-from tools_app.methods.permissions import check_method, check_network, check_pattern
+from tools_app.methods.permissions import check_method, check_name, check_network
 from tools_app.models import Membership, Tenant
 
 MAX_DAYS = 36_500
@@ -50,7 +50,7 @@ class Command(RecordedCommand):
             created_by=person,
             acts_for_creator=person is not None,
             expires_at=_expiry(expires_in_days),
-            tool_patterns=_checked("--tools", options["tools"], check_pattern),
+            tool_patterns=_checked("--tools", options["tools"], check_name),
             methods=_checked("--methods", options["methods"], check_method),
             networks=_checked("--networks", options["networks"], check_network),
         )

@@ -1,5 +1,6 @@
-// Choosing what a key can use by ticking names. The field of names stays what is saved: a ticked box is a line of it, and
-// what a pattern matches is ticked, too. Without this script, the field itself is used.
+// Choosing what a key can use by ticking names. The field of names stays what is saved: a ticked box is a line of it, such
+// as tool=echo, and what a pattern or a name without a kind matches is ticked, too. Without this script, the field itself
+// is used.
 
 const shown = document.querySelector("[data-key-names]");
 const field = document.getElementById(shown?.dataset.field || "id_tool_patterns");
@@ -21,8 +22,17 @@ const el = (tag, properties = {}, ...children) => {
 const lines = () => field.value.split("\n").map((line) => line.trim()).filter(Boolean);
 const isList = () => field.value.trim().startsWith("[");
 
-// As the hub matches: `*` is any text.
-function fits(name, pattern) {
+// The line for an offer and no other. A toolset has tools only, and their names have no `*`.
+const lineFor = (offer) => isToolset ? offer.name : `${offer.kind}=${offer.name}`;
+
+// Whether a line goes when the box of this offer is unticked.
+const isOf = (offer, line) => line === lineFor(offer) || (line === offer.name && !line.includes("*"));
+
+// As the hub matches: `*` is any text, except in a line for exactly one.
+function fits(offer, pattern) {
+    const { kind, name } = offer;
+    const exact = isToolset ? null : pattern.match(/^(tool|prompt|resource)=(.*)$/);
+    if (exact) return kind === exact[1] && name === exact[2];
     const parts = pattern.split("*");
     if (parts.length === 1) return name === pattern;
     const [first, last] = [parts.shift(), parts.pop()];
@@ -53,7 +63,7 @@ function picker(offers, hidden) {
         hidden ? el("p", { textContent: `${hidden} more are not listed. Write their names or a pattern below.` }) : "", fault);
 
     function preset(label, wanted) {
-        return el("button", { type: "button", textContent: label, onclick: () => write(boxes.filter(({ offer }) => wanted(offer)).map(({ offer }) => offer.name)) });
+        return el("button", { type: "button", textContent: label, onclick: () => write(boxes.filter(({ offer }) => wanted(offer)).map(({ offer }) => lineFor(offer))) });
     }
 
     function sync() {
@@ -63,10 +73,9 @@ function picker(offers, hidden) {
         chooser.hidden = everything.checked || isList();
         fault.hidden = true;
         for (const { offer, box } of boxes) {
-            const exact = now.includes(offer.name);
-            const pattern = now.find((line) => line !== offer.name && fits(offer.name, line));
-            box.checked = exact || Boolean(pattern);
-            box.disabled = !exact && Boolean(pattern);
+            const pattern = now.find((line) => !isOf(offer, line) && fits(offer, line));
+            box.checked = Boolean(pattern) || now.some((line) => fits(offer, line));
+            box.disabled = Boolean(pattern);
             box.title = box.disabled ? `By the pattern ${pattern}` : "";
         }
     }
@@ -80,7 +89,13 @@ function picker(offers, hidden) {
         }
     };
     for (const { offer, box } of boxes) {
-        box.onchange = () => write(box.checked ? [...lines(), offer.name] : lines().filter((line) => line !== offer.name));
+        box.onchange = () => {
+            if (box.checked) return write([...lines(), lineFor(offer)]);
+            const kept = lines().filter((line) => !isOf(offer, line));
+            // A name without a kind stood for items of other kinds, too.
+            const others = boxes.filter((other) => other.box !== box && other.box.checked && other.offer.name === offer.name);
+            write([...new Set([...kept, ...others.map((other) => lineFor(other.offer))])]);
+        };
     }
     field.addEventListener("input", sync);
     field.form.addEventListener("submit", (event) => {

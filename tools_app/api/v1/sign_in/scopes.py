@@ -15,7 +15,7 @@ from tools_app.api.v1.base.viewsets import (
     Updated,
 )
 from tools_app.models import Tenant, TenantScope
-from tools_app.models.validators import validate_patterns
+from tools_app.models.validators import validate_names, validate_patterns
 
 
 class ScopeRow(NamedRow):
@@ -24,7 +24,7 @@ class ScopeRow(NamedRow):
     tenant = TenantField()
     name = Text(max_length=40, help_text="What a client asks for, e.g. reports.")
     tool_patterns = Texts(
-        required=False, validators=[validate_patterns], help_text="Patterns of names, e.g. report_*. Empty: all."
+        required=False, validators=[validate_names], help_text="Names, e.g. report_* or tool=report_sales. Empty: all."
     )
     methods = Texts(
         required=False, validators=[validate_patterns], help_text="Patterns of methods, e.g. tools/call. Empty: all."
