@@ -140,7 +140,7 @@ def caller(hub: Hub) -> Caller:
     return Caller(hub.stack.key).open(hub.urls[0])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the Node programs and what they need.
 
