@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.services.caller import Caller
-from tests.services.conftest import SERVERS, Hub
+from tests.services.conftest import Hub, started
 from tests.services.stack import THREADS, Stack, eventually
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -66,8 +66,7 @@ def running(stack: Stack, collector: Collector) -> Hub:
         "MCPHUB_LOG_FORMAT": "json",
         "MCPHUB_LOG_LEVEL": "DEBUG",
     }
-    worker = stack.worker(*THREADS)
-    return Hub(stack, stack.webs(*SERVERS), worker)
+    return started(stack, *THREADS)
 
 
 def test_client_web_and_worker_are_one_trace_and_the_record_names_it(
