@@ -22,6 +22,7 @@ REDIS_URL = "redis://127.0.0.1:6379/0"
 NODE = ROOT / "tests" / "clients" / "node"
 FOREIGN = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
 PROCESS_TIMEOUT = 2.0
+LONGEST = ("test_on_postgresql.py", "test_schemathesis.py")
 # Both side by side, unless the run is about one of them.
 SERVERS = (os.environ["MCPHUB_TEST_SERVER"],) * 2 if "MCPHUB_TEST_SERVER" in os.environ else ("daphne", "uvicorn")
 SEED = """
@@ -63,6 +64,11 @@ class Hub:
     def restart_worker(self) -> None:
         """Start a worker in place of the one that has ended."""
         self.worker = self.stack.worker()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests begin first, so that no process waits for them at the end."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @contextmanager
