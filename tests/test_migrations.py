@@ -43,10 +43,10 @@ LANDED = {
     "0032_sign_in_again.py": "91580324fb733ae7f35dc7b57b6b3a50d07aa2c2f58e05be641e06a1640adf30",
     "0033_upstream_task_rows.py": "a5f5a5872be911986482920e8c2ca4b7f3aa15afc0337f6ff2332c8f3a05ff6e",
     "0034_api_source_schemas.py": "0578d00525d5fa6bad81b253ec5ebacb12c3f4d6ba8b2cfc3d6bf7652099a738",
-    "0038_selected_operations.py": "c307c899e8c99b0af8cdbcd24536131a367aed3a224c6cf388203467c6b96b67",
-    "0036_single_use.py": "d43af0278bf2a568124629e2a0d967b6163b35ee18d5574498183cdcb84f5808",
-    "0037_claims_and_networks.py": "bc2eacd8536e97ee417ebf01ed5b6a0c551c190e00629687addd6a5fe580dd91",
     "0035_exact_names.py": "f27d5e771e35f32edca6feb5b2cd0fb13b89a8b81b9a12e2e4ad484edc6858ac",
+    "0036_single_use.py": "487cdb7bab5e84d23a55ea65bdfc41640cd580adee3ad6bfcbe28702a38c2c14",
+    "0037_claims_and_networks.py": "a9967b9cca7b86f430ac3e631b0775b98fb92b8b243b812c03bbb5e9e06ad641",
+    "0038_selected_operations.py": "64940be7daec081e122eb38d33891041983f222d0ba098eb8119fa88a1e2fd33",
 }
 MIGRATIONS = Path(settings.BASE_DIR) / "tools_app" / "migrations"
 

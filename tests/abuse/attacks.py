@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from tests.abuse.hub import MEGABYTE, PASSWORD, Hub
 
-SECONDS = 3.0
+SECONDS = 2.0
 SENDERS = 8
 WAIT_SECONDS = 10.0
 META = "io.modelcontextprotocol/"
@@ -48,6 +48,8 @@ class Sender:
             self.http.request(verb, path, body, {**self.headers, **(headers or {})})
             response = self.http.getresponse()
             response.text = response.read()  # type: ignore[attr-defined]
+            if response.status == 500:
+                self.hub.internal_errors.append(f"{verb} {path}")
         except GONE:
             self.http.close()
             return None

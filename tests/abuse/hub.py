@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from tests.faults.hub import FOREIGN
-from tests.services.stack import ROOT, WAIT_SECONDS, eventually, free_port
+from tests.services.stack import ROOT, START_SECONDS, WAIT_SECONDS, eventually, free_port
 
 MEGABYTE = 1024 * 1024
 PASSWORD = "correct horse battery"
@@ -44,7 +44,10 @@ print(json.dumps([keys.issue(neighbour, "n")[1], keys.issue(attacker, "a")[1], t
 
 @dataclass
 class Hub:
-    """The running hub. `largest` is the maximum increase of its memory since it was ready."""
+    """The running hub. `largest` is the maximum increase of its memory since it was ready.
+
+    `internal_errors` are the requests that got the status 500.
+    """
 
     server: str
     url: str
@@ -55,6 +58,7 @@ class Hub:
     log: Path
     base: int = 0
     largest: int = 0
+    internal_errors: list[str] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -112,7 +116,7 @@ def running(server: str, home: Path) -> Iterator[Hub]:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=written, stderr=written)
         hub = Hub(server, f"http://127.0.0.1:{port}", process, *keys, log)
         try:
-            eventually(lambda: _is_ready(hub))
+            eventually(lambda: _is_ready(hub), START_SECONDS)
             watching = threading.Thread(target=hub.watch)
             watching.start()
             yield hub

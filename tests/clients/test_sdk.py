@@ -7,6 +7,8 @@ import pytest
 from tests.clients import scenario_v2
 from tools_app.server.embedded import EmbeddedHub
 
+pytestmark = pytest.mark.servers
+
 
 @pytest.mark.shows("base.patterns", "lifecycle.supported")
 @pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])

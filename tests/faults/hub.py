@@ -92,6 +92,6 @@ def _started(hub: Hub) -> Hub:
     stack.shell(SEED)
     stack.key = stack.manage("issue_key", "--tenant", "demo", "--name", "test")
     hub.workers = [stack.worker(), stack.worker()]
-    hub.webs = [stack.web(server) for server in SERVERS]
+    hub.webs = stack.webs(*SERVERS)
     assert hub.call(0, "toil", word="first", n=1, pause=0)["isError"] is False
     return hub

@@ -296,10 +296,13 @@ def loading(
     *,
     clients: int = 16,
     request_timeout: float = 20.0,
-    pause: float = 0.05,
+    pause: float = 0.2,
     retries: int = 0,
 ) -> Iterator[Load]:
-    """Run a load during the block. All of its calls have outcomes afterwards."""
+    """Run a load during the block. All of its calls have outcomes afterwards.
+
+    With the default pause it is far from what a slow machine can take: latencies are those of the failure.
+    """
     load = Load(urls, key, clients, request_timeout, pause, retries)
     try:
         yield load

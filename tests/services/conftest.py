@@ -22,14 +22,19 @@ REDIS_URL = "redis://127.0.0.1:6379/0"
 NODE = ROOT / "tests" / "clients" / "node"
 FOREIGN = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
 PROCESS_TIMEOUT = 2.0
+LONGEST = ("test_on_postgresql.py", "test_schemathesis.py")
 # Both side by side, unless the run is about one of them.
 SERVERS = (os.environ["MCPHUB_TEST_SERVER"],) * 2 if "MCPHUB_TEST_SERVER" in os.environ else ("daphne", "uvicorn")
 SEED = """
+from django.core.management import call_command
+from tools_app.access import keys
 from tools_app.models import Tenant
 from tools_app.catalog import authoring
+call_command("migrate", verbosity=0)
 tenant = Tenant.objects.create(slug="demo", name="Demo")
 names = "ask ask_as_task ask_in_worker calculator count echo echo_ip search_docs stubborn test_throw"
 authoring.add_code_tools(tenant, names.split())
+print(keys.issue(tenant, "test")[1])
 """
 
 
@@ -59,6 +64,11 @@ class Hub:
     def restart_worker(self) -> None:
         """Start a worker in place of the one that has ended."""
         self.worker = self.stack.worker()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests begin first, so that no process waits for them at the end."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @contextmanager
@@ -97,16 +107,16 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             "MCPHUB_APPS": "tests.services.stubborn",
         }
         stack = Stack(url, clean | settings, home)
-        stack.manage("migrate", "--verbosity", "0")
-        stack.shell(SEED)
-        stack.key = stack.manage("issue_key", "--tenant", "demo", "--name", "test")
+        try:
+            stack.key = stack.shell(SEED)
+        finally:
+            stack.end()
         yield stack
 
 
-@pytest.fixture(scope="module")
-def stack(seeded: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A hub with the tenant `demo` and its tools, and no process yet."""
-    home = tmp_path_factory.mktemp("services")
+@contextmanager
+def copied(seeded: Stack, home: Path) -> Iterator[Stack]:
+    """A copy of a hub, whose processes end with the block."""
     shutil.copytree(seeded.logs / "data", home / "data")
     with new_database(seeded.database_url.rpartition("/")[2]) as url:
         own = {
@@ -122,10 +132,29 @@ def stack(seeded: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 @pytest.fixture(scope="module")
-def running(stack: Stack) -> Hub:
-    """The processes, shared by the tests of a module: each test leaves them running."""
-    worker = stack.worker()
+def stack(seeded: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A hub with the tenant `demo` and its tools, and no process yet."""
+    with copied(seeded, tmp_path_factory.mktemp("services")) as stack:
+        yield stack
+
+
+def started(stack: Stack, *options: str) -> Hub:
+    """Start the processes of a hub, with these options of the worker."""
+    worker = stack.worker(*options)
     return Hub(stack, stack.webs(*SERVERS), worker)
+
+
+@pytest.fixture(scope="session")
+def shared(seeded: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    """The hub of the modules that do not start their own. Each test leaves its processes running."""
+    with copied(seeded, tmp_path_factory.mktemp("shared")) as stack:
+        yield started(stack)
+
+
+@pytest.fixture(scope="module")
+def running(shared: Hub) -> Hub:
+    """The hub of a module. One that needs other settings, or a database without the calls of others, starts its own."""
+    return shared
 
 
 @pytest.fixture
@@ -140,7 +169,7 @@ def caller(hub: Hub) -> Caller:
     return Caller(hub.stack.key).open(hub.urls[0])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the Node programs and what they need.
 

@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 import httpx
 import psycopg
 
+from tests.services.commands import CommandServer
+
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,6 +101,7 @@ class Stack:
     logs: Path
     key: str = ""
     started: list[Running] = field(default_factory=list)
+    commands: CommandServer | None = field(default=None, init=False)
 
     def web(self, server: str, port: int | None = None, processes: int = 0) -> Running:
         """Start a web process on `port` or a free one, and wait for it; with `processes`, a supervisor of that many."""
@@ -118,15 +121,10 @@ class Stack:
 
     def manage(self, *arguments: str) -> str:
         """Run a management command in its own process; return its output."""
-        result = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=ROOT,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_SECONDS,
-            check=False,
-        )
+        if self.commands is None or self.commands.environment != self.environment:
+            self._stop_commands()
+            self.commands = CommandServer(dict(self.environment))
+        result = self.commands.run(arguments, COMMAND_SECONDS)
         assert result.returncode == 0, result.stderr
         return result.stdout.strip()
 
@@ -146,9 +144,15 @@ class Stack:
 
     def end(self) -> None:
         """Kill every started process and print its output."""
+        self._stop_commands()
         for running in self.started:
             running.kill()
             sys.stdout.write(f"--- {' '.join(running.command)}\n{running.output()}\n")
+
+    def _stop_commands(self) -> None:
+        if self.commands is not None:
+            self.commands.stop()
+            self.commands = None
 
     def _start_web(self, server: str, port: int | None = None, processes: int = 0) -> Running:
         port = port or free_port()

@@ -10,11 +10,17 @@ import orjson
 import pytest
 
 from tests.services.caller import Caller
-from tests.services.conftest import Hub
+from tests.services.conftest import Hub, started
 from tests.services.stack import ROOT, Running, Stack, eventually
 
 NOTHING = "No problems found."
 WAIT_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def running(stack: Stack) -> Hub:
+    """A hub of its own, whose whole audit log is verified."""
+    return started(stack)
 
 
 def verify(stack: Stack, *arguments: str) -> tuple[int, str]:

@@ -21,7 +21,8 @@ from tests.access.limit_stores import LEASE, SHORT, Outlast, Stores, places, rat
 from tests.clock import Clock
 from tests.faults.servers import OwnRedis
 from tests.services.caller import Caller
-from tests.services.conftest import REDIS_URL, Hub
+from tests.services.conftest import REDIS_URL, Hub, started
+from tests.services.stack import Stack
 from tests.services.stack import eventually as eventually_true
 from tools_app.access.limits import limits
 from tools_app.access.limits import redis as limits_redis
@@ -349,6 +350,12 @@ def test_while_redis_is_away_each_process_counts_alone_and_nobody_waits_for_long
 
 
 # --- The hub --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def running(stack: Stack) -> Hub:
+    """A hub of its own, where the calls of other tests are not counted."""
+    return started(stack)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.services.caller import Caller
-from tests.services.conftest import SERVERS, Hub
+from tests.services.conftest import Hub, started
 from tests.services.stack import THREADS, Stack, eventually
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -66,8 +66,7 @@ def running(stack: Stack, collector: Collector) -> Hub:
         "MCPHUB_LOG_FORMAT": "json",
         "MCPHUB_LOG_LEVEL": "DEBUG",
     }
-    worker = stack.worker(*THREADS)
-    return Hub(stack, stack.webs(*SERVERS), worker)
+    return started(stack, *THREADS)
 
 
 def test_client_web_and_worker_are_one_trace_and_the_record_names_it(
@@ -162,8 +161,9 @@ def test_the_doctor_finds_a_hub_at_scale_well(hub: Hub) -> None:
 
     found = examined(hub.stack, "--url", hub.urls[0], "--key", hub.stack.key)
 
-    assert [about for about, (status, _) in found.items() if status == "problem"] == []
-    well = {"workers", "worker code", "worker tasks", "redis", "broker", "durability", "migrations", "clock"}
+    # The server of a test run may sync nothing to disk.
+    assert {about for about, (status, _) in found.items() if status == "problem"} <= {"durability"}
+    well = {"workers", "worker code", "worker tasks", "redis", "broker", "migrations", "clock"}
     well |= {"connections", "partitions", "endpoint", "session", "stream", "progress", "transactions"}
     assert {about: found[about] for about in well if found[about][0] != "ok"} == {}
     # How soon depends on the machine's load.
@@ -180,15 +180,21 @@ def test_the_doctor_names_a_server_that_lets_callers_forge_their_address(hub: Hu
 
 
 def test_the_doctor_names_a_database_that_forgets(hub: Hub) -> None:
-    name = hub.stack.database_url.rpartition("/")[2]
-    with psycopg.connect(hub.stack.database_url, autocommit=True) as connection:
-        connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off')
-        try:
-            code = "from tools_app.doctor.database import postgresql\n"
-            code += "print([f.message for f in postgresql() if f.status == 'problem'])"
-            assert "synchronous_commit is off" in hub.stack.shell(code)
-        finally:
-            connection.execute(f'ALTER DATABASE "{name}" RESET synchronous_commit')
+    code = """
+import json
+from django.db import connection
+from tools_app.doctor.database import postgresql
+found = {}
+for value in ("on", "off"):
+    connection.cursor().execute(f"SET synchronous_commit = {value}")
+    found |= {finding.message: finding.status for finding in postgresql() if finding.about == "durability"}
+print(json.dumps(found))
+"""
+    found = json.loads(hub.stack.shell(code))
+    for name in ("fsync", "full_page_writes"):
+        ((value,),) = hub.stack.rows("SELECT current_setting(%s)", name)
+        assert found.pop(f"{name} is {value}") == ("problem" if value == "off" else "ok")
+    assert found == {"synchronous_commit is on": "ok", "synchronous_commit is off": "problem"}
 
 
 def test_the_doctor_names_transactions_that_are_left_open(hub: Hub) -> None:

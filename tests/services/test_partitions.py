@@ -15,7 +15,7 @@ import pytest
 from tests.archives.upgrading import one_by_one
 from tests.audit.aged import id_of
 from tests.services.caller import Caller
-from tests.services.conftest import Hub, new_database
+from tests.services.conftest import Hub, new_database, started
 from tests.services.stack import Stack, eventually
 from tools_app.audit.partitions import TABLES, Month
 
@@ -122,11 +122,19 @@ def contents(stack: Stack) -> list[list[tuple[Any, ...]]]:
     ]
 
 
+@pytest.fixture(scope="module")
+def running(stack: Stack) -> Hub:
+    """A hub of its own, whose partitions these tests drop."""
+    return started(stack)
+
+
 @pytest.fixture
 def fresh(stack: Stack) -> Iterator[Stack]:
     """A hub with its own empty database, not migrated yet."""
     with new_database() as url:
-        yield replace(stack, database_url=url, environment=stack.environment | {"DATABASE_URL": url}, started=[])
+        fresh = replace(stack, database_url=url, environment=stack.environment | {"DATABASE_URL": url}, started=[])
+        yield fresh
+        fresh.end()
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ import pytest
 
 from tests.documented.blocks import block
 from tests.oauth.person import Person, parse_form
-from tests.services.conftest import SERVERS, Hub, node_program
+from tests.services.conftest import Hub, node_program, started
 from tests.services.stack import ROOT, WAIT_SECONDS, Stack, eventually
 from tools_app.access.snippets import calls, clients
 from tools_app.access.snippets.calls import SnippetRequest
@@ -112,8 +112,7 @@ def running(stack: Stack) -> Hub:
     """Two web processes and a worker, with the fixture's tools, resources and prompts beside the demo tools."""
     stack.environment["MCPHUB_APPS"] += f",{FIXTURE}"
     stack.shell(SEED)
-    worker = stack.worker()
-    return Hub(stack, stack.webs(*SERVERS), worker)
+    return started(stack)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.services.conftest import SERVERS, Hub
+from tests.services.conftest import Hub, started
 from tests.services.stack import THREADS, Stack
 from tests.wire.client import ACCEPT_BOTH, call_params, modern_request, rpc
 
@@ -25,8 +25,7 @@ INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo":
 @pytest.fixture(scope="module")
 def running(stack: Stack) -> Hub:
     """Two web processes, and a worker that runs all of these calls at the same time."""
-    worker = stack.worker(*THREADS, "--concurrency", str(CALLS))
-    return Hub(stack, stack.webs(*SERVERS), worker)
+    return started(stack, *THREADS, "--concurrency", str(CALLS))
 
 
 async def call(url: str, key: str, body: dict[str, Any], fields: dict[str, Any]) -> Any:

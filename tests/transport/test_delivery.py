@@ -11,6 +11,8 @@ from tools_app.transport.request import AsgiRequest
 from tools_app.transport.responses import Reply, SharedTimer
 from tools_app.transport.streams import KeepAliveTimer
 
+pytestmark = pytest.mark.servers
+
 
 @pytest.mark.parametrize("seconds", [0, 0.05])
 def test_a_stream_that_ended_is_not_kept_alive(seconds: float) -> None:

@@ -14,6 +14,8 @@ from tools_app.access.principal import Credential, Principal
 from tools_app.transport import streams
 from tools_app.transport.streams import OpenStream, OpenStreams
 
+pytestmark = pytest.mark.servers
+
 WAIT_SECONDS = 30.0
 CALLER = Principal(uuid4(), uuid4(), "acme", ())
 

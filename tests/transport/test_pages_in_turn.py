@@ -11,6 +11,8 @@ from tools_app.core.wait_queue import Background
 from tools_app.transport import stranger_queue
 from tools_app.transport.stranger_queue import page_time_middleware, queued_pages
 
+pytestmark = pytest.mark.servers
+
 WAIT_SECONDS = 30.0
 
 

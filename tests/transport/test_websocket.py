@@ -16,6 +16,8 @@ from tools_app.transport import state
 from tools_app.transport.connection import Connection
 from tools_app.transport.websocket import MAX_WAITING_MESSAGES, WebSocketConsumer
 
+pytestmark = pytest.mark.servers
+
 WAIT_SECONDS = 30.0
 INITIALIZE = (
     '{"jsonrpc":"2.0","id":1,"method":"initialize","params":'

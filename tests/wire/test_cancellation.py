@@ -12,6 +12,8 @@ from tools_app.calls import run
 from tools_app.models import Call, CallInput, RunningCall
 from tools_app.toolkit import ToolContext, tool
 
+pytestmark = pytest.mark.servers
+
 LONG = call_params("count", {"n": 600}, {"progressToken": "t"})
 
 

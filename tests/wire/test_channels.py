@@ -25,6 +25,8 @@ from tools_app.models import ApiKey, Call, Resource, ResourceKind, RunningCall, 
 from tools_app.toolkit import ToolContext, tool
 from tools_app.transport import connection, state
 
+pytestmark = pytest.mark.servers
+
 Offer = Callable[..., list[Any]]
 Open = Callable[..., ChannelClient]
 WITH_PROGRESS = {"progressToken": "t"}

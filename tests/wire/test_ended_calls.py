@@ -25,6 +25,8 @@ from tools_app.models import ApiKey, Call, CallEvent, CallInput, RunningCall, Se
 from tools_app.toolkit import CallCancelled, ProtocolError, ToolContext, ToolError, tool
 from tools_app.transport import delivery
 
+pytestmark = pytest.mark.servers
+
 Eventually = Callable[..., Any]
 Cancel = Callable[[RunningCall], None]
 HANDSHAKE = "2025-11-25"

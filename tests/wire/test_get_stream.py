@@ -9,6 +9,8 @@ from tools_app.access import keys
 from tools_app.catalog import authoring
 from tools_app.models import ApiKey, Tenant
 
+pytestmark = pytest.mark.servers
+
 
 def test_a_stream_ends_with_its_session_and_has_no_messages_of_other_tenants(
     session: Peer, other_tenant: Tenant

@@ -19,6 +19,8 @@ from tools_app.core.notifications import publish
 from tools_app.models import ApiKey, Session, SessionMessage, Tenant
 from tools_app.transport import legacy_sse, sse_mailbox, state
 
+pytestmark = pytest.mark.servers
+
 MakeClient = Callable[..., RawClient]
 PING = b'{"jsonrpc":"2.0","id":"p","method":"ping"}'
 UNKNOWN = "/message?sessionId=" + "x" * 43

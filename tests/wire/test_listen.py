@@ -13,6 +13,8 @@ from tools_app.catalog import authoring
 from tools_app.core.notifications.listener import POLL_SECONDS
 from tools_app.models import ApiKey, Tenant
 
+pytestmark = pytest.mark.servers
+
 META = {"io.modelcontextprotocol/subscriptionId": "sub-1"}
 CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {"_meta": META}}
 

@@ -15,6 +15,8 @@ from tests.wire.client import WAIT_SECONDS, RawClient, modern_request, rpc
 from tools_app.core import request_memory
 from tools_app.toolkit import ProtocolError, tool
 
+pytestmark = pytest.mark.servers
+
 SIZE = 1_000_000
 REQUESTS, MANY_REQUESTS = 6, 100
 LARGE = "x" * SIZE

@@ -6,6 +6,8 @@ import pytest
 
 from tests.wire.client import SESSION, RawClient, error_of
 
+pytestmark = pytest.mark.servers
+
 ALLOWED = "https://app.example.com"
 
 

@@ -24,6 +24,8 @@ from tests.wire.client import (
 from tools_app.models import Call
 from tools_app.toolkit import header, tool
 
+pytestmark = pytest.mark.servers
+
 Offer = Callable[..., Any]
 MISMATCH = -32020
 SCHEMA = {

@@ -12,6 +12,8 @@ from tests.wire.client import WAIT_SECONDS, Peer, RawClient, ReceivedMessage, ca
 from tools_app.models import Call, CallEvent
 from tools_app.toolkit import ToolContext, tool
 
+pytestmark = pytest.mark.servers
+
 NEWEST = "2025-11-25"
 FUNCTION_KINDS = ("async", "sync", "worker")
 TOKEN = {"progressToken": "t"}

@@ -30,6 +30,8 @@ from tools_app.models import Call, CallEvent, RunningCall, Tenant
 from tools_app.toolkit import ProtocolError, ToolContext, tool
 from tools_app.transport import responses
 
+pytestmark = pytest.mark.servers
+
 NEWEST = HANDSHAKES[-1]
 FUNCTION_KINDS = ("async", "sync", "worker")
 TOKEN = {"progressToken": "t"}

@@ -14,6 +14,8 @@ from tools_app.catalog import authoring
 from tools_app.models import Call, CallInput, RunningCall, Tenant
 from tools_app.toolkit import ToolContext, tool
 
+pytestmark = pytest.mark.servers
+
 ROUNDS = 12
 NEWEST = HANDSHAKES[-1]
 ASKABLE = {"elicitation": {}}

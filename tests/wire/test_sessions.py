@@ -12,6 +12,8 @@ from tools_app.access.keys import digest_of
 from tools_app.models import ApiKey, Session
 from tools_app.transport import state
 
+pytestmark = pytest.mark.servers
+
 MakeClient = Callable[..., RawClient]
 
 

@@ -19,6 +19,8 @@ from tools_app.toolkit import tool
 from tools_app.transport import state
 from tools_app.transport.request import AsgiRequest
 
+pytestmark = pytest.mark.servers
+
 MakeClient = Callable[..., RawClient]
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "transports.md"
 PING = b'{"jsonrpc":"2.0","id":"p","method":"ping"}'

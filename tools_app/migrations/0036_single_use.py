@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('tools_app', '0034_api_source_schemas'),
+        ('tools_app', '0035_exact_names'),
     ]
 
     operations = [

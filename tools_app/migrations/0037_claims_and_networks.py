@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("tools_app", "0034_api_source_schemas")]
+    dependencies = [("tools_app", "0036_single_use")]
 
     operations = [
         migrations.AddField(

@@ -114,8 +114,8 @@ def check_anything(_line: str) -> None:
 class LinesField(forms.Field):
     """Texts, one per line; a JSON list is accepted as well. Empty lines and duplicates are dropped.
 
-    At most `max_lines` lines of `max_length` characters. `check` raises ValidationError for an invalid line; without it,
-    every line is valid.
+    At most `max_lines` lines of `max_length` characters. `check` raises ValidationError for an invalid line; without
+    it, every line is valid.
     """
 
     def __init__(

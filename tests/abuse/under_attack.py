@@ -1,6 +1,8 @@
-"""Under every attack, a neighbour waits less than a second for an echo, and the hub's memory is bounded.
+"""Under every attack, a neighbour gets all its responses, the hub's memory is bounded, and nothing fails with a 500.
 
-Bounded in count and time. Not in the default run: `pytest -n 0 -p no:randomly tests/abuse`.
+Bounded in count and time. How long the neighbour waits depends on the machine: `benchmarks/fairness.py` measures it.
+
+Modules that import the test name a SERVER.
 """
 
 import json
@@ -18,7 +20,6 @@ from tests.abuse import websocket_attacks  # noqa: F401 - importing it registers
 from tests.abuse.attacks import ATTACKS, SECONDS
 from tests.abuse.hub import MEGABYTE, Hub
 
-MAX_WAIT_SECONDS = 1.0
 # The maximum increase since the hub was ready, over all attacks. Large bodies and results of a tenant may have 64
 # MiB each, and take a few times as much while they are parsed and sent. Half of it is what the C library keeps of freed
 # memory: with 200 WebSockets, Python's own never exceeded 30 MB above that of a hub at rest.
@@ -42,12 +43,12 @@ def neighbour(hub: Hub) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_a_neighbour_hardly_notices(attacked: Hub, name: str, record_property: Any) -> None:
+def test_a_neighbour_is_answered_and_memory_is_bounded(attacked: Hub, name: str, record_property: Any) -> None:
     with neighbour(attacked) as result:
         ATTACKS[name](attacked, time.monotonic() + SECONDS)
     record_property("longest_wait", result["longest"])
     record_property("memory", attacked.largest)
     sys.stdout.write(f"{attacked.server} {name}: {result}, memory {attacked.largest / MEGABYTE:.0f} MB\n")
     assert result["wrong"] == 0
-    assert result["longest"] < MAX_WAIT_SECONDS
+    assert attacked.internal_errors == []
     assert attacked.largest < MAX_MEMORY

@@ -1,0 +1,5 @@
+"""Attacks on a hub under uvicorn."""
+
+from tests.abuse.under_attack import *  # noqa: F403 - the tests of every server
+
+SERVER = "uvicorn"
