@@ -227,8 +227,8 @@ def _compile(tenant: Tenant, version: bytes) -> Catalog:
     readable = _by_name(_compile_resource(row, sources) for row in found)
     offered = _by_name(_compile_prompt(row, sources) for row in Prompt.objects.filter(tenant=tenant, enabled=True))
     if sources.not_offered:
-        count, rows = len(sources.left_out), first_of(sources.left_out)
-        log.warning("%d rows of tenant %s are not offered: %s", count, tenant.slug, rows)
+        count, shown = len(sources.left_out), first_of(sources.left_out)
+        log.warning("%d rows of tenant %s are not offered: %s", count, tenant.slug, shown)
     resolver = Resolver(tools)
     toolsets = {row.pk: resolver.resolve(row.tools) for row in Toolset.objects.filter(tenant=tenant)}
     stored = {
