@@ -4,7 +4,7 @@ All functions are pure. Invalid input becomes an `RpcError`, never another excep
 JSON, in UTF-8; the full list is in `docs/security.md`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -59,8 +59,15 @@ class Malformed(msgspec.Struct, frozen=True):
 Message = Request | Notification | Response | Malformed
 
 
-def decode(body: bytes | bytearray, max_depth: int = MAX_DEPTH) -> Any:
-    """Parse the JSON value in `body`. Raises RpcError for invalid JSON (RFC 8259) or nesting beyond `max_depth`."""
+def decode(
+    body: bytes | bytearray,
+    max_depth: int = MAX_DEPTH,
+    loads: Callable[[bytes | bytearray], Any] = exact_json.loads,
+) -> Any:
+    """Parse the JSON value in `body`. Raises RpcError for invalid JSON (RFC 8259) or nesting beyond `max_depth`.
+
+    `orjson.loads` as `loads` is for values that are not passed on, which have the nearest floats for long numbers.
+    """
     if len(body) < LONG:
         brackets = body.count(b"{") + body.count(b"[")
     else:
@@ -69,7 +76,7 @@ def decode(body: bytes | bytearray, max_depth: int = MAX_DEPTH) -> Any:
     if brackets > MAX_CONTAINERS and _containers(body) > MAX_CONTAINERS:
         raise RpcError(PARSE_ERROR, f"Parse error: more than {MAX_CONTAINERS} objects and lists")
     try:
-        value = exact_json.loads(body)
+        value = loads(body)
     except orjson.JSONDecodeError as problem:
         raise RpcError(PARSE_ERROR, f"Parse error: {problem}") from None
     # Counting brackets is a cheap upper bound of the depth; most bodies need no further check.

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 import msgspec
+import orjson
 from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
@@ -128,7 +129,7 @@ def _parse_request(text: str) -> SnippetRequest:
     raw = text.encode()
     if len(raw) > MAX_REQUEST:
         raise RpcError(0, f"the request has more than {MAX_REQUEST} bytes.")
-    coded = msgspec.convert(jsonrpc.decode(raw), CodeRequest)
+    coded = msgspec.convert(jsonrpc.decode(raw, loads=orjson.loads), CodeRequest)
     return SnippetRequest(coded.method, coded.params, coded.version, coded.mirrored)
 
 

@@ -42,14 +42,14 @@ SCOPE_SOCKETS_AND_SIGNALS = 3
 RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
 WITH_NETWORK, WITH_SCOPES = 4, 6
 
-PR_SET_SECCOMP, FILTER_MODE, ACTION_AVAILABLE = 22, 2, 2
+PR_SET_SECCOMP, FILTER_MODE = 22, 2
 ALLOW, REFUSE, KILL_PROCESS = 0x7FFF0000, 0x00050000 | errno.EACCES, 0x80000000
 # Of the data that a filter reads: the number of the call, the architecture, and the low half of an argument.
 NUMBER, ARCHITECTURE, FIRST, SECOND, THIRD = 0, 4, 16, 24, 32
 LOAD, AND, EQUALS, AT_LEAST, RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
-# By machine: the architecture of its calls, and the numbers of socket, socketpair and seccomp. The two others are the
-# same on both. A ring makes sockets without the calls that are filtered, and pidfd_getfd takes those of others.
-MACHINES = {"x86_64": (0xC000003E, 41, 53, 317), "aarch64": (0xC00000B7, 198, 199, 277)}
+# By machine: the architecture of its calls, and the numbers of socket and socketpair. The two others are the same on
+# both. A ring makes sockets without the calls that are filtered, and pidfd_getfd takes those of others.
+MACHINES = {"x86_64": (0xC000003E, 41, 53), "aarch64": (0xC00000B7, 198, 199)}
 SYS_IO_URING_SETUP, SYS_PIDFD_GETFD = 425, 438
 # The calls of x32 on x86-64 have numbers from here on.
 X32 = 0x40000000
@@ -126,8 +126,9 @@ def has_seccomp() -> bool:
     # A 32-bit program on a 64-bit kernel has other calls.
     if not sys.platform.startswith("linux") or machine not in MACHINES or ctypes.sizeof(ctypes.c_void_p) != 8:  # noqa: PLR2004
         return False
-    action = ctypes.c_uint32(REFUSE & 0xFFFF0000)
-    return int(_libc.syscall(MACHINES[machine][3], ACTION_AVAILABLE, 0, ctypes.byref(action))) == 0
+    # A kernel that has filters looks for the one that is missing here.
+    _libc.prctl(PR_SET_SECCOMP, FILTER_MODE, None, 0, 0)
+    return ctypes.get_errno() == errno.EFAULT
 
 
 def refuse_sockets() -> bool:
@@ -137,7 +138,7 @@ def refuse_sockets() -> bool:
     """
     if not has_seccomp():
         return False
-    architecture, socket, socketpair, _ = MACHINES[os.uname().machine]
+    architecture, socket, socketpair = MACHINES[os.uname().machine]
     # Each line is an instruction: what to do, with which value, and how many to skip if it holds, and if not.
     lines = (
         (LOAD, ARCHITECTURE, 0, 0),

@@ -7,6 +7,7 @@ values that the database can store.
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
 from django.conf import settings
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
@@ -95,7 +96,7 @@ class JsonParser(BaseParser):
         if not body.strip():
             return {}
         try:
-            value = jsonrpc.decode(body)
+            value = jsonrpc.decode(body, loads=orjson.loads)
         except RpcError as problem:
             raise ParseError(f"Invalid JSON in the body. {problem.message}.") from None
         if rb"\u0000" in body and sanitized_json(value) != value:
