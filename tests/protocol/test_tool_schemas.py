@@ -4,9 +4,13 @@ from typing import Any
 
 import pytest
 
+from tests.linear import assert_linear
 from tools_app.protocol.schema import CompiledSchema, InvalidSchema
 from tools_app.protocol.tool_schemas import arguments_schema, result_schema
+from tools_app.protocol.unchecked_patterns import without_foreign_patterns
 
+# As zod writes it.
+EMAIL = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
 OBJECT = {"type": "object"}
 NULL = {"type": "null"}
 # Accepts "xz", and no value of another beginning.
@@ -27,6 +31,10 @@ def deep(levels: int) -> dict[str, Any]:
         ({}, OBJECT),
         (True, OBJECT),
         ({"type": ["null", "object"], "title": None}, OBJECT),
+        (
+            {"properties": {"a": {"anyOf": [OBJECT], "nullable": True}}},
+            {**OBJECT, "properties": {"a": {"anyOf": [OBJECT]}}},
+        ),
         ({"anyOf": [OBJECT, {"required": ["a"]}]}, {**OBJECT, "anyOf": [OBJECT, {"required": ["a"]}]}),
         (
             {"properties": {"a": True, "b": False, "c": None, "title": {"const": None, "enum": None}}, "$defs": None},
@@ -103,6 +111,18 @@ def test_without_patterns_that_backtrack_a_schema_accepts_no_less(
     lenient = CompiledSchema(schema, lenient=True)
     assert lenient.accepts(valid)
     assert not lenient.accepts(invalid)
+
+
+JAVASCRIPT = [EMAIL, r"^\w+[\w.\-\]]{2,}?$", r"(?<n>a)|\p{L}*?|\/\u{41}\x41", "(?<!a)b(?:c)*", "a\nb", "[^[]+", ""]
+FOREIGN = ["(?P<n>a)", "(?i)a", "(?i:a)", r"\Aa\z", r"a\-b", r"\@", "(?>a)", "a]", "a}", "a++", "^*", "a{,2}", r"\x4"]
+
+
+def test_clients_get_no_pattern_of_a_result_that_is_no_javascript() -> None:
+    schema = {"properties": {pattern: {"pattern": pattern} for pattern in [*JAVASCRIPT, *FOREIGN]}, "not": {"const": 5}}
+    properties = without_foreign_patterns(schema)["properties"]
+    assert [name for name, inner in properties.items() if inner] == JAVASCRIPT
+    for repeated in ("[", "(", "\\d", "[a", "a{1", "{1}", "\\"):
+        assert_linear(lambda size, text=repeated: without_foreign_patterns({"pattern": text * size}), 4000)
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=(", "a{1000}{1000}", "(?=x)" * 1000])

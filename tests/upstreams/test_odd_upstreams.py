@@ -35,6 +35,13 @@ TOOLS: dict[str, dict[str, Any]] = {
         "icons": [ICON],
     },
     "list": {"inputSchema": OBJECT, "outputSchema": {"type": "array", "items": TEXT}},
+    "foreign": {
+        "inputSchema": OBJECT,
+        "outputSchema": {
+            **OBJECT,
+            "properties": {"a": {**TEXT, "pattern": r"(?i)a\-b"}, "b": {"anyOf": [TEXT], "nullable": True}},
+        },
+    },
     "email": {"inputSchema": {**OBJECT, "properties": {"e": {**TEXT, "pattern": EMAIL, "maxLength": 5}}}},
 }
 REFUSED: dict[str, dict[str, Any]] = {
@@ -112,7 +119,9 @@ def test_what_an_upstream_lists_is_valid_in_every_revision(peers: list[Peer]) ->
         assert tools["nulls"]["inputSchema"] == {**OBJECT, "properties": {"a": {}, "b": {**TEXT, "default": None}}}
         assert tools["email"]["inputSchema"] == TOOLS["email"]["inputSchema"]
         has_output = {name for name, one in tools.items() if "outputSchema" in one}
-        expected = {"untyped", "nullable"} if peer.version >= "2025-06-18" else set()
+        expected = {"untyped", "nullable", "foreign"} if peer.version >= "2025-06-18" else set()
+        if expected:
+            assert tools["foreign"]["outputSchema"]["properties"] == {"a": TEXT, "b": {"anyOf": [TEXT]}}
         assert has_output == expected | ({"list"} if peer.is_modern else set())
         assert [one["name"] for one in valid_result(peer, "prompts/list", {})["prompts"]] == ["p", "q"]
         assert [one["uri"] for one in valid_result(peer, "resources/list", {})["resources"]] == ["docs://a"]

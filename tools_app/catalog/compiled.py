@@ -48,6 +48,7 @@ from tools_app.protocol.content import hints
 from tools_app.protocol.mirrored import Mirrored, mirrored
 from tools_app.protocol.schema import CompiledSchema
 from tools_app.protocol.tool_schemas import arguments_schema, result_schema
+from tools_app.protocol.unchecked_patterns import without_foreign_patterns
 from tools_app.telemetry.logs import first_of
 
 log = logging.getLogger(__name__)
@@ -396,7 +397,8 @@ def _compiled_tool(
     shaping, schema = shaping_of(row), arguments_schema(definition.input_schema or OPEN_OBJECT)
     output = result_schema(definition.output_schema) if definition.output_schema else None
     # A shaped result need not match the schema of the whole.
-    definition = replace(definition, input_schema=schema, output_schema=None if shaping else output)
+    shown = without_foreign_patterns(output) if output and not shaping else None
+    definition = replace(definition, input_schema=schema, output_schema=shown)
     return CompiledTool(
         id=row.pk,
         name=definition.name,

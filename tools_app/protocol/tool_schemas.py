@@ -76,6 +76,9 @@ def _without_nulls(schema: Any) -> Any:
     for keyword, value in schema.items():
         if value is None and keyword not in _NULLABLE:
             continue
+        if keyword == "nullable" and "type" not in schema:
+            # OpenAPI's, which clients refuse there. In JSON Schema it says nothing.
+            continue
         if keyword in SCHEMA_MAPS and isinstance(value, dict):
             result[keyword] = {name: {} if inner is None else _without_nulls(inner) for name, inner in value.items()}
         else:
