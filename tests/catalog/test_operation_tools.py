@@ -9,6 +9,9 @@ import pytest
 
 from tests.web_services import Service
 from tools_app.catalog import authoring, compiled, revisions
+from tools_app.catalog.kinds.http_config import ConfigProblem
+from tools_app.catalog.kinds.operation import settings_of
+from tools_app.catalog.kinds.operation_config import base_url_of, parse_operation
 from tools_app.models import ApiSource, Tenant, Tool
 
 pytestmark = pytest.mark.django_db
@@ -47,6 +50,14 @@ def tool(local: Tenant) -> Tool:
             input_schema={"type": "object"},
         )
     )
+
+
+def test_a_server_that_cannot_be_read_is_a_problem_of_the_base_url(tool: Tool) -> None:
+    assert tool.source
+    tool.source.url = "https://books.example/openapi.json"
+    settings = settings_of(tool.source, [{"url": "https://[::1"}], SCHEMES)
+    with pytest.raises(ConfigProblem, match="base_url: Invalid URL"):
+        base_url_of(parse_operation(CONFIG), settings)
 
 
 def run(tenant: Tenant, arguments: dict[str, Any], context: Any, name: str = "rename") -> Any:
