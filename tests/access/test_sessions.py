@@ -182,6 +182,32 @@ def test_a_tenant_has_as_many_sessions_as_it_may_and_only_open_ones_count(
         started(loop, two)
 
 
+def test_strangers_to_a_public_tenant_take_no_session_from_its_keys_and_only_unused_ones_from_each_other(
+    loop: asyncio.Runner, caller: Principal
+) -> None:
+    keyed, stranger = (
+        replace(who, allowed=replace(caller.allowed, most_sessions=3)) for who in (caller, replace(caller, key_id=None))
+    )
+    own = started(loop, keyed)
+    crowd = [started(loop, stranger) for _ in range(2)]
+    last_seen(own, 3600)
+    last_seen(crowd[1], 120)
+    with pytest.raises(RpcError):
+        started(loop, keyed)  # the tenant is not public any more
+    Tenant.objects.update(is_public=True)
+    started(loop, keyed)
+    with pytest.raises(RpcError):
+        started(loop, stranger)
+    assert [again(loop, who, row) is not None for who, row in ((keyed, own), *((stranger, row) for row in crowd))] == [
+        True,
+        True,
+        False,
+    ]
+    last_seen(crowd[0], 120)
+    started(loop, stranger)
+    assert Session.objects.filter(end_reason="needed by others").count() == 2
+
+
 def test_where_a_tenant_has_no_limit_of_its_own_the_hubs_counts(
     loop: asyncio.Runner, caller: Principal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,8 @@ MAX_LOAD = 1000
 MAX_SUBSCRIBED_LENGTH = 128 * 1024
 # The limit of a tenant that has none of its own.
 DEFAULT_MAX_SESSIONS = 10_000
+# An anonymous session that was not used for so long ends when its tenant has as many sessions as it may.
+ANONYMOUS_UNUSED = timedelta(minutes=1)
 # The retry delay when there are too many sessions: the end of one cannot be predicted.
 RETRY_SECONDS = 60
 
@@ -127,11 +129,16 @@ async def start(principal: Principal, negotiation: Negotiation, remote_address: 
 def _start(row: Session, most: int) -> None:
     with transaction.atomic():
         # Serialized across processes, so that each count includes the others.
-        Tenant.objects.select_for_update(no_key=True).get(pk=row.tenant_id)
+        tenant = Tenant.objects.select_for_update(no_key=True).get(pk=row.tenant_id)
         alive = Session.objects.filter(tenant_id=row.tenant_id, ended_at=None, last_seen_at__gte=_idle_since())
         # The column makes the index `session_open` sufficient: rows are large.
         if alive.order_by().values("last_seen_at")[:most].count() >= most:
-            raise _too_many(most)
+            # Anybody may open sessions of a public tenant: those that nobody uses make room for others.
+            unused = alive.filter(api_key=None, last_seen_at__lt=timezone.now() - ANONYMOUS_UNUSED)
+            oldest = unused.order_by("last_seen_at").values_list("pk", flat=True).first()
+            if most == 0 or not tenant.is_public or oldest is None:
+                raise _too_many(most)
+            _end([oldest], "needed by others")
         row.save(force_insert=True)
 
 
