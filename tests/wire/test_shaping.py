@@ -11,7 +11,7 @@ from tests.wire.task_tools import EXTENSION, get_task
 from tools_app.access import keys
 from tools_app.catalog import authoring, shaping
 from tools_app.core.fair_threads import FairThreads, QueueFull
-from tools_app.methods.permissions import named_in
+from tools_app.methods.permissions import item_of
 from tools_app.models import Call, CallPayload, Resource, Tenant, Tool
 from tools_app.tool_api.results import ToolResult, text
 from tools_app.toolkit import tool
@@ -210,8 +210,8 @@ def test_a_result_that_the_log_cuts_is_offered_as_what_is_kept(
 def test_a_resource_of_a_similar_name_needs_its_own_permission(client: RawClient, tenant: Tenant) -> None:
     authoring.save_resource(Resource(tenant=tenant, uri="result://own", name="own", kind="text", text="words"))
     assert read(client.peer(MODERN), "result://own") == ["words"]
-    assert named_in("resources/read", {"uri": "result://own"}) == "result://own"
-    assert not named_in("resources/read", {"uri": "result://00000000-0000-0000-0000-000000000000?length=5"})
+    assert item_of("resources/read", {"uri": "result://own"}) == ("resource", "result://own")
+    assert not item_of("resources/read", {"uri": "result://00000000-0000-0000-0000-000000000000?length=5"})
 
 
 def test_while_too_many_results_are_shaped_a_further_one_is_not_shown(

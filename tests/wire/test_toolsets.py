@@ -14,7 +14,7 @@ from tests.wire.task_tools import EXTENSION, NAME_FORM, Gate, register
 from tests.wire.test_public_tenants import listening_stream
 from tools_app.access import keys
 from tools_app.catalog import authoring, compiled
-from tools_app.methods.permissions import named_in
+from tools_app.methods.permissions import item_of
 from tools_app.models import ApiKey, Call, CallPayload, Tenant, Tool, Toolset
 from tools_app.toolkit import ToolContext, tool
 
@@ -299,10 +299,10 @@ def test_a_target_asks_and_goes_on_in_a_second_round(
 
 
 def test_a_scope_decides_about_the_target_of_a_call_and_not_about_the_search_tools() -> None:
-    assert named_in("tools/call", {"name": "call_tool", "arguments": {"name": "echo"}}) == "echo"
-    assert named_in("tools/call", {"name": "call_tool", "arguments": {"name": 1}}) == ""
-    assert named_in("tools/call", {"name": "find_tools", "arguments": {"name": "echo"}}) == ""
-    assert named_in("prompts/get", {"name": "find_tools"}) == "find_tools"
+    assert item_of("tools/call", {"name": "call_tool", "arguments": {"name": "echo"}}) == ("tool", "echo")
+    assert item_of("tools/call", {"name": "call_tool", "arguments": {"name": 1}}) is None
+    assert item_of("tools/call", {"name": "find_tools", "arguments": {"name": "echo"}}) is None
+    assert item_of("prompts/get", {"name": "find_tools"}) == ("prompt", "find_tools")
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

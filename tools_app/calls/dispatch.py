@@ -81,7 +81,7 @@ async def call_tool(
 
 async def _run(invocation: Invocation, tool: CompiledTool, era: Era, options: CallOptions) -> CallOutcome | TaskCreated:
     """Run a checked call as a task, in a worker or inline."""
-    if tool.attachments is not None and (problems := await _unreadable(tool.attachments, invocation)):
+    if tool.attachments is not None and (problems := _unreadable(tool.attachments, invocation)):
         return await _bad_arguments(invocation, tool, era, problems)
     as_task = tool.task is not TaskSupport.NEVER and may_be_task(tool, options.task_request)
     task_seconds = options.task_seconds if as_task else None
@@ -146,14 +146,12 @@ def _unknown_tool(name: str) -> RpcError:
     return RpcError(INVALID_PARAMS, f"Unknown tool: '{name}'", {"tool": name})
 
 
-async def _unreadable(attachments: Attachments, invocation: Invocation) -> list[FieldProblem]:
-    """Return the arguments that name resources which the caller may not read."""
-    principal = invocation.principal
-    found = await compiled.cache.get(principal.tenant_id)
+def _unreadable(attachments: Attachments, invocation: Invocation) -> list[FieldProblem]:
+    """Return the arguments that name resources which the caller may not read. None of these is of a template."""
     return [
         FieldProblem(argument, NO_SUCH, uri)
         for argument, uri in attachments.uris(invocation.arguments)
-        if not compiled.permits_uri(found, principal, "resources/read", uri)
+        if not invocation.principal.may("resource", "resources/read", uri, None)
     ]
 
 

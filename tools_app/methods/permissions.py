@@ -93,11 +93,15 @@ async def check(context: RequestContext) -> None:
 async def check_for(context: RequestContext, method: str, item: Item | None) -> None:
     """Raise RpcError -32003, and record a denial, if the caller's key does not permit a method for this item."""
     principal = context.principal
-    if principal.permits_method(method) and not await lacks_scope(principal, method, item):
+    needs_scope = await lacks_scope(principal, method, item)
+    if principal.permits_method(method) and not needs_scope:
         return
+    advice = (
+        "Sign in again to allow it." if needs_scope else "An admin of its tenant can add that to the key's methods."
+    )
     refusal = RpcError(
         NOT_PERMITTED,
-        f"This API key may not use {method}. An admin of its tenant can add that to the key's methods.",
+        f"This {'access token' if needs_scope else 'API key'} may not use {method}. {advice}",
         {"scope": "methods", "method": method},
     )
     denials.note(
