@@ -23,6 +23,8 @@ from tools_app.catalog.tokens import tokens_of
 from tools_app.catalog.validation.sizes import has_exact_numbers
 from tools_app.core.sanitize import for_column, has_nul, sanitized_json
 from tools_app.protocol.authoring_schema import check_input_schema, check_schema
+from tools_app.protocol.schema_bounds import pattern_problems
+from tools_app.protocol.schema_keywords import subschemas
 
 METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "query")
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS", "QUERY"})
@@ -197,11 +199,18 @@ class _Parser:
         pointers = (pointer.rpartition("/")[0], place)
         arguments = self._arguments.read(operation, item.get("parameters"), sent_path, pointers)
         operation_id = text_of(operation.get("operationId"))
+        input_schema = self._cut(arguments.schema(self._schemas))
+        if any(pattern_problems(input_schema)):
+            # Each can be used, but not all of them.
+            input_schema = orjson.loads(orjson.dumps(input_schema))
+            for _, part in subschemas(input_schema):
+                part.pop("pattern", None)
+            arguments.notes.insert(0, f"{place}: The patterns are too many or too large together, and were left out.")
         definition = {
             "name": "",
             "title": for_column(" ".join(text_of(operation.get("summary")).split()), MAX_TITLE),
             "description": _description(operation),
-            "input_schema": self._cut(arguments.schema(self._schemas)),
+            "input_schema": input_schema,
             "output_schema": self._output(method, operation, place),
             "annotations": annotations_of(method),
             "config": self._config(method, sent_path, item, operation, arguments),
