@@ -95,6 +95,15 @@ def test_the_argument_for_xml_shows_its_elements() -> None:
     assert argument == {"type": "string", "description": f"XML, such as {ROLE_XML}"}
 
 
+def test_an_xml_example_follows_combined_schemas_and_leaves_out_a_root_without_a_name() -> None:
+    tags = {"allOf": [{"type": "array", "items": {"type": "object", "properties": {"Key": {"type": "string"}}}}, {}]}
+    inline = {"type": "object", "properties": {"Tagging": {"allOf": [{"properties": {"Tag": tags}}]}}}
+
+    [argument] = only(parsed({"/a": post(inline, "text/xml")})).definition["input_schema"]["properties"].values()
+
+    assert argument["description"] == "XML, such as <Tagging><Tag><Key>string</Key></Tag></Tagging>"
+
+
 def test_an_xml_example_of_a_schema_that_contains_itself_ends() -> None:
     node = {"type": "object", "properties": {f"Child{n}": {"$ref": "#/components/schemas/Node"} for n in range(5)}}
     item = {"/a": post({"$ref": "#/components/schemas/Node"}, "text/xml")}

@@ -336,3 +336,9 @@ def test_the_whole_query_can_be_one_argument() -> None:
     )
 
     assert request(operation, {"q": {"a": "1 2", "b": [1, 2]}}).url.query == "a=1%202&b=1&b=2"
+
+
+def test_a_query_in_a_path_is_sent_unless_it_is_a_parameter() -> None:
+    operation = only(parsed({"/a?op=list&v={v}&x=1&all": get(of("query", {"type": "string"}))}))
+
+    assert str(request(operation, {"x": "2"}).url) == f"{BASE}/a?op=list&all=&x=2"

@@ -70,7 +70,8 @@ def given(parameters: list[Parameter], place: str, arguments: Mapping[str, Any])
 
 def _url(config: OperationConfig, base: Url, arguments: Mapping[str, Any], credentials: list[Credential]) -> Url:
     path = base.path.rstrip("/") + _path(config, arguments)
-    url = Url(base.scheme, base.host, base.port, path, query_text(_query(config, arguments, credentials)))
+    query = "&".join(filter(None, (config.fixed_query, query_text(_query(config, arguments, credentials)))))
+    url = Url(base.scheme, base.host, base.port, path, query)
     if not stays_under(url, base):
         raise ToolError("The arguments lead outside of the base URL.")
     return url

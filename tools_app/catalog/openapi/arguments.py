@@ -215,7 +215,7 @@ class ArgumentReader:
             found.body["required"] = True
         if mode in {"json", "form", "multipart"}:
             plain = self._plain_object(schema, place, mode == "multipart")
-            if plain is not None and plain.properties and (required or not plain.required):
+            if plain is not None and 0 < len(plain.properties) <= MAX_PARTS and (required or not plain.required):
                 self._add_fields(found, plain, mapping(content.get("encoding")), mode)
                 return
         if mode == "multipart" and whole.get("type") in ("string", "file", "array"):
@@ -284,8 +284,6 @@ class ArgumentReader:
         }
 
     def _add_fields(self, found: Arguments, plain: "PlainObject", encoding: dict[str, Any], mode: str) -> None:
-        if len(plain.properties) > MAX_PARTS:
-            raise InvalidDocument(plain.pointer, f"The body has more than {MAX_PARTS} properties.")
         fields = []
         for name, (schema, pointer) in plain.properties.items():
             if self._schemas.is_hidden(schema, pointer):

@@ -6,6 +6,7 @@ or exceeds a bound. Parsing a large document takes seconds, so it is done by a w
 
 from collections.abc import Collection, Iterator
 from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
 import orjson
@@ -194,8 +195,8 @@ class _Parser:
         operation, place = self._document.object_at(_described(method, item), pointer)
         if method in BODILESS:
             operation = {name: value for name, value in operation.items() if name != "requestBody"}
-        # Documents tell operations of one path apart by a fragment, which is not sent.
-        sent_path = path.partition("#")[0]
+        # Documents tell operations of one path apart by a fragment, which is not sent, or by a query, which is.
+        sent_path, _, query = path.partition("#")[0].partition("?")
         pointers = (pointer.rpartition("/")[0], place)
         arguments = self._arguments.read(operation, item.get("parameters"), sent_path, pointers)
         operation_id = text_of(operation.get("operationId"))
@@ -215,6 +216,10 @@ class _Parser:
             "annotations": annotations_of(method),
             "config": self._config(method, sent_path, item, operation, arguments),
         }
+        given = {one["name"] for one in arguments.parameters if one["place"] == "query"}
+        pairs = parse_qsl(query, keep_blank_values=True)
+        if fixed := [(name, value) for name, value in pairs if name not in given and "{" not in value]:
+            definition["config"]["fixed_query"] = urlencode(fixed, quote_via=quote)
         if definition["output_schema"] and len(orjson.dumps(definition, default=str)) > MAX_DEFINITION_BYTES:
             definition["output_schema"] = None
         self._bytes += _check_definition(definition, pointer)
@@ -284,8 +289,8 @@ def _check_place(method: str, path: str, pointer: str) -> None:
         raise InvalidDocument(pointer, f"The path is longer than {MAX_KEY_LENGTH} characters.")
     if not path.startswith("/"):
         raise InvalidDocument(pointer, "The path does not start with a slash.")
-    if any(character in path for character in "?\\") or not path.isprintable():
-        raise InvalidDocument(pointer, "The path contains a query, a backslash or a control character.")
+    if "\\" in path or not path.isprintable():
+        raise InvalidDocument(pointer, "The path contains a backslash or a control character.")
 
 
 def _description(operation: dict[str, Any]) -> str:
