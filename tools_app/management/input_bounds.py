@@ -292,7 +292,8 @@ def _catalog() -> Sequence[Bound]:
         Bound(
             "operation of an OpenAPI document",
             f"{operations.MAX_DEFINITION_BYTES} bytes of JSON, {arguments.MAX_PARTS} parameters,"
-            f" {arguments.MAX_PARTS} properties of its body as arguments, {schemas.MAX_SCHEMA_DEPTH} levels of a schema",
+            f" {arguments.MAX_PARTS} properties of its body as arguments,"
+            f" {schemas.MAX_SCHEMA_DEPTH} levels of a schema",
             note="skipped, with the reason",
         ),
         Bound("API sources of a tenant", f"{source_settings.MAX_SOURCES}", note="rejected on save"),

@@ -228,6 +228,8 @@ class ArgumentReader:
                 return
         shape = self._shape(found, mode, content, media_type, place)
         texts = [shortened(text_of(body.get("description"))), shape.get("description", "")]
+        if mode in {"raw", "base64", "lines"}:
+            texts.append(f"Sent as {found.body['media_type']}.")
         if text := "\n".join(dict.fromkeys(filter(None, texts))):
             shape["description"] = text
         found.body["argument"] = found.add("body", "body", shape, required=required)

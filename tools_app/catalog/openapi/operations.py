@@ -214,12 +214,8 @@ class _Parser:
             "input_schema": input_schema,
             "output_schema": self._output(method, operation, place),
             "annotations": annotations_of(method),
-            "config": self._config(method, sent_path, item, operation, arguments),
+            "config": self._config(method, (sent_path, query), item, operation, arguments),
         }
-        given = {one["name"] for one in arguments.parameters if one["place"] == "query"}
-        pairs = parse_qsl(query, keep_blank_values=True)
-        if fixed := [(name, value) for name, value in pairs if name not in given and "{" not in value]:
-            definition["config"]["fixed_query"] = urlencode(fixed, quote_via=quote)
         if definition["output_schema"] and len(orjson.dumps(definition, default=str)) > MAX_DEFINITION_BYTES:
             definition["output_schema"] = None
         self._bytes += _check_definition(definition, pointer)
@@ -251,8 +247,13 @@ class _Parser:
         return output_schema if is_usable else None
 
     def _config(
-        self, method: str, path: str, item: dict[str, Any], operation: dict[str, Any], arguments: Arguments
+        self, method: str, sent: tuple[str, str], item: dict[str, Any], operation: dict[str, Any], arguments: Arguments
     ) -> dict[str, Any]:
+        """Return how a request is sent, to a path with a query."""
+        path, query = sent
+        given = {one["name"] for one in arguments.parameters if one["place"] == "query"}
+        pairs = parse_qsl(query, keep_blank_values=True)
+        fixed = [(name, value) for name, value in pairs if name not in given and "{" not in value]
         servers: Any = next((one for one in (operation.get("servers"), item.get("servers")) if listing(one)), [])
         server = None if self._document.is_old else next(filter(None, map(security.server_of, listing(servers))), None)
         return {
@@ -262,6 +263,7 @@ class _Parser:
             **({"body": arguments.body} if arguments.body else {}),
             "security": security.requirements_of(self._document, operation, self._schemes),
             **({"server": server} if server else {}),
+            **({"fixed_query": urlencode(fixed, quote_via=quote)} if fixed else {}),
         }
 
 

@@ -36,8 +36,8 @@ class XmlExample:
         whole, place = self._schemas.resolved(schema, pointer)
         # What stands beside a reference counts, as in 3.1.
         about = {**mapping(whole.get("xml")), **mapping(mapping(schema).get("xml"))}
-        for at, one in enumerate(listing(whole.get("allOf"))):
-            inner, inner_place = self._schemas.resolved(one, joined(place, "allOf", at))
+        for number, one in enumerate(listing(whole.get("allOf"))):
+            inner, inner_place = self._schemas.resolved(one, joined(place, "allOf", number))
             if not {"type", "properties"} & whole.keys() and inner.get("type") not in (None, "object"):
                 whole, place, about = inner, inner_place, {**mapping(inner.get("xml")), **about}
         if whole.get("type") == "array":
