@@ -134,6 +134,13 @@ def test_a_parameter_with_content_is_json() -> None:
     assert read_back({"/a": get(parameter)}, {"x": {"r": 1, "g": "&"}}).parameters.query == {"x": {"r": 1, "g": "&"}}
 
 
+@pytest.mark.parametrize(("media_type", "sent"), [("text/xml", "%3Ca%2F%3E"), ("application/json", "%22%3Ca%2F%3E%22")])
+def test_a_parameter_with_content_that_is_no_json_is_a_text(media_type: str, sent: str) -> None:
+    parameter = {"in": "query", "name": "x", "content": {media_type: {"schema": {"type": "string"}}}}
+
+    assert request(only(parsed({"/a": get(parameter)})), {"x": "<a/>"}).url.query == f"x={sent}"
+
+
 BODY = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "count": {"type": "integer"}, "tags": TEXTS},
