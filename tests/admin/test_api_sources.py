@@ -194,6 +194,24 @@ def test_what_is_ticked_is_imported_disabled_or_enabled(as_: Any, source: ApiSou
     assert names_of(admin.get(url)) == ["list_people"]
 
 
+def test_a_tool_that_is_enabled_and_cannot_run_says_why_where_admins_look(
+    as_: Any, source: ApiSource, says: Any, page: Any
+) -> None:
+    says()
+    admin, url = as_("admin"), page("apisource", "show_operations", source)
+    admin.post(url, {**token_of(admin.get(url)), "key": ["GET /books"], "enable": "1"})
+    tool = source.tools.get()
+    addresses = (url, page("tool", "change", tool))
+    reason = "The document names no server. Set the base URL of the API source."
+    assert not any(reason in admin.get(address).content.decode() for address in addresses)
+
+    source.refresh_from_db()
+    source.servers, source.base_url = [], ""
+    save_source(source)
+
+    assert all(reason in admin.get(address).content.decode() for address in addresses)
+
+
 def test_all_that_match_are_imported_at_once(as_: Any, source: ApiSource, says: Any, page: Any) -> None:
     says()
     admin, url = as_("admin"), page("apisource", "show_operations", source)

@@ -11,10 +11,11 @@ from tests.admin.conftest import World
 from tests.upstreams import scripted
 from tests.upstreams.scripted import LOOK
 from tests.web_services import Service, serve
-from tools_app.models import Change, ItemState, Tool, Upstream, UpstreamCredential, UpstreamItem
+from tools_app.models import Change, ItemKind, ItemState, Tool, Upstream, UpstreamCredential, UpstreamItem
 from tools_app.upstreams import connections
 from tools_app.upstreams.credentials import store
 from tools_app.upstreams.drafts import is_own_endpoint
+from tools_app.upstreams.observation import store_listing
 
 __all__ = ["serve"]
 
@@ -71,6 +72,13 @@ def review(page: Any, admin: Client, upstream: Upstream, **data: Any) -> str:
     assert response.status_code == 200
     text: str = response.content.decode()
     return text
+
+
+def test_what_cannot_be_stored_is_named_with_the_reason(admin: Client, page: Any, acme: World) -> None:
+    upstream = Upstream.objects.create(tenant=acme.tenant, name="books", url="http://127.0.0.1:9/mcp")
+    store_listing(upstream.pk, ItemKind.TOOL, {"nul": {"name": "nul", "description": "\x00"}})
+
+    assert "tool nul: It contains the character U+0000" in review(page, admin, upstream)
 
 
 def offered(html: str) -> list[str]:

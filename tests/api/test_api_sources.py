@@ -9,6 +9,7 @@ from tests.admin.conftest import World
 from tests.catalog.openapi.documents import OK, document, get
 from tools_app.catalog.openapi.operations import ParseOptions
 from tools_app.catalog.sources import documents
+from tools_app.catalog.sources.settings import save_source
 from tools_app.models import ApiSource, Tool
 
 PATHS = {
@@ -57,6 +58,11 @@ def test_from_a_document_to_tools_and_back(as_: Any, acme: World) -> None:
     assert api.post(f"{path}apply/", {}, status=200) == {"imported": [], "changed": ["list_books"], "disabled": []}
     tool = Tool.objects.get(name="list_books")
     assert (tool.title, tool.description) == ("All books", "Ours.")
+    source.refresh_from_db()
+    source.servers = []
+    save_source(source)
+    [told] = api.get(f"{path}operations/")["not_offered"]
+    assert (told["name"], "names no server" in told["reason"]) == ("list_books", True)
 
 
 def test_other_options_have_the_document_read_again(as_: Any, acme: World) -> None:

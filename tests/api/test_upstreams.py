@@ -47,7 +47,8 @@ def item_of(api: Api, upstream: dict[str, Any]) -> dict[str, Any]:
 
 def test_what_an_upstream_offers_is_read_and_accepted(as_: Any, upstream: dict[str, Any]) -> None:
     api = as_("admin")
-    assert (upstream["status"]["problem"], upstream["status"]["era"]) == ("", "modern")
+    status = upstream["status"]
+    assert (status["problem"], status["era"], status["left_out"]) == ("", "modern", [])
     item = item_of(api, upstream)
     assert (item["state"], item["proposed"], item["accepted"]) == ("new", LISTED, None)
     accepted = api.post(f"upstream-items/{item['id']}/accept/", {"digest": item["digest"]}, status=200)

@@ -16,7 +16,7 @@ from tools_app.alerts import delivery, destinations, evaluation
 from tools_app.api.v1.base import paging
 from tools_app.catalog import skills, trials, uri_templates
 from tools_app.catalog.kinds import curl, http_request, operation_styles
-from tools_app.catalog.openapi import arguments, bundle, operations, schemas
+from tools_app.catalog.openapi import arguments, bundle, operations, schemas, selection
 from tools_app.catalog.openapi import reader as openapi_reader
 from tools_app.catalog.sources import documents
 from tools_app.catalog.sources import settings as source_settings
@@ -280,9 +280,14 @@ def _catalog() -> Sequence[Bound]:
             note="rejected, with the time to retry",
         ),
         Bound(
+            "patterns of the selected operations of an API source",
+            f"{selection.MAX_PATTERNS} of {selection.MAX_PATTERN} characters",
+            note="rejected",
+        ),
+        Bound(
             "OpenAPI document",
             f"{openapi_reader.MAX_BYTES} bytes, {openapi_reader.MAX_DEPTH} levels, {openapi_reader.MAX_VALUES} values,"
-            f" {openapi_reader.MAX_ALIASES} aliases, {operations.MAX_OPERATIONS} operations,"
+            f" {openapi_reader.MAX_ALIASES} aliases, {operations.MAX_OPERATIONS} selected operations,"
             f" {documents.FETCH_TIMEOUT_SECONDS:g} s to fetch with what it refers to,"
             f" {documents.IDLE_SECONDS:g} s of silence",
             note="not read, with the reason",
@@ -295,7 +300,8 @@ def _catalog() -> Sequence[Bound]:
         Bound(
             "operation of an OpenAPI document",
             f"{operations.MAX_DEFINITION_BYTES} bytes of JSON, {arguments.MAX_PARTS} parameters,"
-            f" {arguments.MAX_PARTS} properties of its body, {schemas.MAX_SCHEMA_DEPTH} levels of a schema",
+            f" {arguments.MAX_PARTS} properties of its body as arguments,"
+            f" {schemas.MAX_SCHEMA_DEPTH} levels of a schema",
             note="skipped, with the reason",
         ),
         Bound(

@@ -92,7 +92,16 @@ def test_a_body_is_given_by_its_schema_and_sent_with_its_content_type(
 def test_the_argument_for_xml_shows_its_elements() -> None:
     [argument] = operation_of("text/xml", ref("Role")).definition["input_schema"]["properties"].values()
 
-    assert argument == {"type": "string", "description": f"XML, such as {ROLE_XML}"}
+    assert argument == {"type": "string", "description": f"XML, such as {ROLE_XML}\nSent as text/xml."}
+
+
+def test_an_xml_example_follows_combined_schemas_and_leaves_out_a_root_without_a_name() -> None:
+    tags = {"allOf": [{"type": "array", "items": {"type": "object", "properties": {"Key": {"type": "string"}}}}, {}]}
+    inline = {"type": "object", "properties": {"Tagging": {"allOf": [{"properties": {"Tag": tags}}]}}}
+
+    [argument] = only(parsed({"/a": post(inline, "text/xml")})).definition["input_schema"]["properties"].values()
+
+    assert argument["description"] == "XML, such as <Tagging><Tag><Key>string</Key></Tag></Tagging>\nSent as text/xml."
 
 
 def test_an_xml_example_of_a_schema_that_contains_itself_ends() -> None:

@@ -221,6 +221,12 @@ def test_objects_in_all_of_are_merged_and_other_bodies_are_one_argument() -> Non
     assert list(whole["properties"]) == list(free["properties"]) == ["body"]
 
 
+def test_a_body_of_too_many_properties_is_one_argument() -> None:
+    wide = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(501)}}
+
+    assert list(schema_of({"/a": post(wide)})["properties"]) == ["body"]
+
+
 def repeated(levels: int) -> dict[str, Any]:
     """Schemas that each merge the next one six times."""
     named = {f"s{n}": {"allOf": [{"$ref": f"#/components/schemas/s{n + 1}"}] * 6} for n in range(levels)}

@@ -186,3 +186,14 @@ def test_a_nul_character_in_a_text_is_replaced_and_one_in_a_value_is_told() -> N
     [operation] = found.operations
     assert operation.definition["input_schema"]["properties"]["x"]["description"] == "a�b"
     assert "U+0000" in found.skipped[0].reason
+
+
+def test_patterns_that_are_too_large_together_are_left_out() -> None:
+    fields = {f"p{n}": {"type": "string", "pattern": f"^[\\w]{{1,{n + 1}}}$"} for n in range(501)}
+    item = {"/a": {**post({"type": "array", "items": {"properties": {**fields, "pattern": TEXT}}})}}
+
+    operation = only(parsed(item))
+
+    items = operation.definition["input_schema"]["properties"]["body"]["items"]
+    assert (items["properties"]["p1"], items["properties"]["pattern"]) == (TEXT, TEXT)
+    assert "too large together" in operation.notes[0]

@@ -134,6 +134,13 @@ def test_a_parameter_with_content_is_json() -> None:
     assert read_back({"/a": get(parameter)}, {"x": {"r": 1, "g": "&"}}).parameters.query == {"x": {"r": 1, "g": "&"}}
 
 
+@pytest.mark.parametrize(("media_type", "sent"), [("text/xml", "%3Ca%2F%3E"), ("application/json", "%22%3Ca%2F%3E%22")])
+def test_a_parameter_with_content_that_is_no_json_is_a_text(media_type: str, sent: str) -> None:
+    parameter = {"in": "query", "name": "x", "content": {media_type: {"schema": {"type": "string"}}}}
+
+    assert request(only(parsed({"/a": get(parameter)})), {"x": "<a/>"}).url.query == f"x={sent}"
+
+
 BODY = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "count": {"type": "integer"}, "tags": TEXTS},
@@ -336,3 +343,9 @@ def test_the_whole_query_can_be_one_argument() -> None:
     )
 
     assert request(operation, {"q": {"a": "1 2", "b": [1, 2]}}).url.query == "a=1%202&b=1&b=2"
+
+
+def test_a_query_in_a_path_is_sent_unless_it_is_a_parameter() -> None:
+    operation = only(parsed({"/a?op=list&v={v}&x=1&all": get(of("query", {"type": "string"}))}))
+
+    assert str(request(operation, {"x": "2"}).url) == f"{BASE}/a?op=list&all=&x=2"

@@ -29,6 +29,7 @@ Mode = Literal["json", "lines", "form", "multipart", "raw", "base64"]
 _METHOD: Final = re.compile(r"[A-Za-z]{1,20}")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _MEDIA_TYPE: Final = re.compile(r"[!-~]+/[ -~]+")
+_QUERY: Final = re.compile(r"[A-Za-z0-9._~%=&+/:-]*")
 _VARIABLE: Final = re.compile(r"\{([^{}]*)\}")
 NO_SERVER: Final = "The document names no server. Set the base URL of the API source."
 
@@ -81,7 +82,10 @@ class Scheme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OperationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The request of an operation. `security` are alternatives, each a list of schemes."""
+    """The request of an operation. `security` are alternatives, each a list of schemes.
+
+    `fixed_query` is a part of the path in the document: it is sent as it is.
+    """
 
     method: str
     path: str
@@ -90,6 +94,7 @@ class OperationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     security: list[list[str]] = []
     server: Server | None = None
     max_response_bytes: int = DEFAULT_RESPONSE_BYTES
+    fixed_query: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,8 @@ def parse_operation(raw: Mapping[str, Any]) -> OperationConfig:
         raise ConfigProblem("method", "This is no HTTP method.")
     if not config.path.startswith("/") or has_parent_segments(config.path) or any(one in config.path for one in "?#\\"):
         raise ConfigProblem("path", "The path must start with a slash, without a query and '.' or '..' segments.")
+    if not _QUERY.fullmatch(config.fixed_query):
+        raise ConfigProblem("fixed_query", "The query contains a character that must be percent-encoded.")
     if not 0 < config.max_response_bytes <= MAX_RESPONSE_BYTES:
         raise ConfigProblem("max_response_bytes", f"Enter a number from 1 to {MAX_RESPONSE_BYTES}.")
     if config.body is not None:

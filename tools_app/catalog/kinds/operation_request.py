@@ -70,7 +70,8 @@ def given(parameters: list[Parameter], place: str, arguments: Mapping[str, Any])
 
 def _url(config: OperationConfig, base: Url, arguments: Mapping[str, Any], credentials: list[Credential]) -> Url:
     path = base.path.rstrip("/") + _path(config, arguments)
-    url = Url(base.scheme, base.host, base.port, path, query_text(_query(config, arguments, credentials)))
+    query = "&".join(filter(None, (config.fixed_query, query_text(_query(config, arguments, credentials)))))
+    url = Url(base.scheme, base.host, base.port, path, query)
     if not stays_under(url, base):
         raise ToolError("The arguments lead outside of the base URL.")
     return url
@@ -105,7 +106,7 @@ def _path_value(parameter: Parameter, arguments: Mapping[str, Any]) -> str:
     if value is None or value in ("", [], {}):
         raise ToolError(f"The argument '{parameter.argument}' is required.")
     if parameter.content_type:
-        value = _as_json(value)
+        value = _as_content(value, parameter)
     for text in _texts(value, parameter.argument):
         if has_parent_segments(text) or _CONTROL.search(text):
             raise ToolError(
@@ -131,7 +132,7 @@ def _query(
     for parameter, value in given(config.parameters, "query", arguments):
         encode = styles.reserved_allowed if parameter.allow_reserved else encoded
         if parameter.content_type:
-            yield encoded(parameter.name), encode(_as_json(value))
+            yield encoded(parameter.name), encode(_as_content(value, parameter))
         else:
             yield from pairs(value, parameter.name, parameter.style, parameter.explode, encode)
     for parameter, value in given(config.parameters, "querystring", arguments):
@@ -155,7 +156,8 @@ def _headers(
     if content_type:
         headers["content-type"] = ("Content-Type", content_type)
     for parameter, value in given(config.parameters, "header", arguments):
-        text = _as_json(value) if parameter.content_type else styles.in_header(value, parameter.name, parameter.explode)
+        in_style = styles.in_header(value, parameter.name, parameter.explode)
+        text = _as_content(value, parameter) if parameter.content_type else in_style
         headers[parameter.name.lower()] = (parameter.name, _header_value(parameter.name, text))
     cookies = "; ".join(_cookies(config, arguments, credentials))
     if cookies:
@@ -170,7 +172,7 @@ def _headers(
 def _cookies(config: OperationConfig, arguments: Mapping[str, Any], credentials: list[Credential]) -> Iterator[str]:
     for parameter, value in given(config.parameters, "cookie", arguments):
         if parameter.content_type:
-            yield f"{encoded(parameter.name)}={encoded(_as_json(value))}"
+            yield f"{encoded(parameter.name)}={encoded(_as_content(value, parameter))}"
             continue
         for name, text in pairs(value, parameter.name, "form", parameter.explode, _cookie_text):
             yield f"{name}={text}"
@@ -307,6 +309,12 @@ def _from_base64(value: Any, argument: str) -> bytes:
         return b64decode(value, validate=True)
     except (binascii.Error, ValueError, TypeError) as problem:
         raise ToolError(f"The argument '{argument}' is not valid base64.") from problem
+
+
+def _as_content(value: Any, parameter: Parameter) -> str:
+    """Return the value of a parameter that has a media type: JSON, or of another one the text as it is."""
+    is_json = "json" in parameter.content_type or "*" in parameter.content_type
+    return value if isinstance(value, str) and not is_json else _as_json(value)
 
 
 def _as_json(value: Any) -> str:

@@ -215,7 +215,7 @@ class ArgumentReader:
             found.body["required"] = True
         if mode in {"json", "form", "multipart"}:
             plain = self._plain_object(schema, place, mode == "multipart")
-            if plain is not None and plain.properties and (required or not plain.required):
+            if plain is not None and 0 < len(plain.properties) <= MAX_PARTS and (required or not plain.required):
                 self._add_fields(found, plain, mapping(content.get("encoding")), mode)
                 return
         if mode == "multipart" and whole.get("type") in ("string", "file", "array"):
@@ -228,6 +228,8 @@ class ArgumentReader:
                 return
         shape = self._shape(found, mode, content, media_type, place)
         texts = [shortened(text_of(body.get("description"))), shape.get("description", "")]
+        if mode in {"raw", "base64", "lines"}:
+            texts.append(f"Sent as {found.body['media_type']}.")
         if text := "\n".join(dict.fromkeys(filter(None, texts))):
             shape["description"] = text
         found.body["argument"] = found.add("body", "body", shape, required=required)
@@ -284,8 +286,6 @@ class ArgumentReader:
         }
 
     def _add_fields(self, found: Arguments, plain: "PlainObject", encoding: dict[str, Any], mode: str) -> None:
-        if len(plain.properties) > MAX_PARTS:
-            raise InvalidDocument(plain.pointer, f"The body has more than {MAX_PARTS} properties.")
         fields = []
         for name, (schema, pointer) in plain.properties.items():
             if self._schemas.is_hidden(schema, pointer):

@@ -6,6 +6,7 @@ or exceeds a bound. Parsing a large document takes seconds, so it is done by a w
 
 from collections.abc import Collection, Iterator
 from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
 import orjson
@@ -23,6 +24,8 @@ from tools_app.catalog.tokens import tokens_of
 from tools_app.catalog.validation.sizes import has_exact_numbers
 from tools_app.core.sanitize import for_column, has_nul, sanitized_json
 from tools_app.protocol.authoring_schema import check_input_schema, check_schema
+from tools_app.protocol.schema_bounds import pattern_problems
+from tools_app.protocol.schema_keywords import subschemas
 
 METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "query")
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS", "QUERY"})
@@ -192,19 +195,26 @@ class _Parser:
         operation, place = self._document.object_at(_described(method, item), pointer)
         if method in BODILESS:
             operation = {name: value for name, value in operation.items() if name != "requestBody"}
-        # Documents tell operations of one path apart by a fragment, which is not sent.
-        sent_path = path.partition("#")[0]
+        # Documents tell operations of one path apart by a fragment, which is not sent, or by a query, which is.
+        sent_path, _, query = path.partition("#")[0].partition("?")
         pointers = (pointer.rpartition("/")[0], place)
         arguments = self._arguments.read(operation, item.get("parameters"), sent_path, pointers)
         operation_id = text_of(operation.get("operationId"))
+        input_schema = self._cut(arguments.schema(self._schemas))
+        if any(pattern_problems(input_schema)):
+            # Each can be used, but not all of them.
+            input_schema = orjson.loads(orjson.dumps(input_schema))
+            for _, part in subschemas(input_schema):
+                part.pop("pattern", None)
+            arguments.notes.insert(0, f"{place}: The patterns are too many or too large together, and were left out.")
         definition = {
             "name": "",
             "title": for_column(" ".join(text_of(operation.get("summary")).split()), MAX_TITLE),
             "description": _description(operation),
-            "input_schema": self._cut(arguments.schema(self._schemas)),
+            "input_schema": input_schema,
             "output_schema": self._output(method, operation, place),
             "annotations": annotations_of(method),
-            "config": self._config(method, sent_path, item, operation, arguments),
+            "config": self._config(method, (sent_path, query), item, operation, arguments),
         }
         if definition["output_schema"] and len(orjson.dumps(definition, default=str)) > MAX_DEFINITION_BYTES:
             definition["output_schema"] = None
@@ -237,8 +247,13 @@ class _Parser:
         return output_schema if is_usable else None
 
     def _config(
-        self, method: str, path: str, item: dict[str, Any], operation: dict[str, Any], arguments: Arguments
+        self, method: str, sent: tuple[str, str], item: dict[str, Any], operation: dict[str, Any], arguments: Arguments
     ) -> dict[str, Any]:
+        """Return how a request is sent, to a path with a query."""
+        path, query = sent
+        given = {one["name"] for one in arguments.parameters if one["place"] == "query"}
+        pairs = parse_qsl(query, keep_blank_values=True)
+        fixed = [(name, value) for name, value in pairs if name not in given and "{" not in value]
         servers: Any = next((one for one in (operation.get("servers"), item.get("servers")) if listing(one)), [])
         server = None if self._document.is_old else next(filter(None, map(security.server_of, listing(servers))), None)
         return {
@@ -248,6 +263,7 @@ class _Parser:
             **({"body": arguments.body} if arguments.body else {}),
             "security": security.requirements_of(self._document, operation, self._schemes),
             **({"server": server} if server else {}),
+            **({"fixed_query": urlencode(fixed, quote_via=quote)} if fixed else {}),
         }
 
 
@@ -275,8 +291,8 @@ def _check_place(method: str, path: str, pointer: str) -> None:
         raise InvalidDocument(pointer, f"The path is longer than {MAX_KEY_LENGTH} characters.")
     if not path.startswith("/"):
         raise InvalidDocument(pointer, "The path does not start with a slash.")
-    if any(character in path for character in "?\\") or not path.isprintable():
-        raise InvalidDocument(pointer, "The path contains a query, a backslash or a control character.")
+    if "\\" in path or not path.isprintable():
+        raise InvalidDocument(pointer, "The path contains a backslash or a control character.")
 
 
 def _description(operation: dict[str, Any]) -> str:

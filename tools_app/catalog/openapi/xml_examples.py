@@ -25,13 +25,21 @@ class XmlExample:
         """Return the example, or "" if the schema has no element. Raises InvalidDocument."""
         whole, _ = self._schemas.resolved(schema, pointer)
         name = text_of(mapping(schema).get("$ref")).rpartition("/")[2]
-        has_elements = whole.get("type") == "array" or self._properties(whole, pointer, 0)
+        properties = self._properties(whole, pointer, 0)
+        if not name and "xml" not in whole and len(properties) == 1:
+            # An object without a name stands for its only element.
+            [(name, (schema, pointer))] = properties.items()
+        has_elements = whole.get("type") == "array" or properties
         return self._element(schema, pointer, name or "root", 0) if has_elements else ""
 
     def _element(self, schema: Any, pointer: str, name: str, depth: int) -> str:
         whole, place = self._schemas.resolved(schema, pointer)
         # What stands beside a reference counts, as in 3.1.
         about = {**mapping(whole.get("xml")), **mapping(mapping(schema).get("xml"))}
+        for number, one in enumerate(listing(whole.get("allOf"))):
+            inner, inner_place = self._schemas.resolved(one, joined(place, "allOf", number))
+            if not {"type", "properties"} & whole.keys() and inner.get("type") not in (None, "object"):
+                whole, place, about = inner, inner_place, {**mapping(inner.get("xml")), **about}
         if whole.get("type") == "array":
             items, at = whole.get("items", {}), joined(place, "items")
             inner, _ = self._schemas.resolved(items, at)
