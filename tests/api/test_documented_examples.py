@@ -17,7 +17,7 @@ from tools_app.server.embedded import EmbeddedHub
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/api.md").read_text()
 EXAMPLES = re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-LIMIT_SECONDS = 20.0
+LIMIT_SECONDS = 120.0
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")

@@ -12,7 +12,7 @@ from django.db import OperationalError
 from tools_app.calls.background import claims
 from tools_app.calls.background.claims import GroupClaimer
 
-WAIT_SECONDS = 10
+WAIT_SECONDS = 30
 
 
 @pytest.fixture

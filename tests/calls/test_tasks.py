@@ -26,7 +26,7 @@ from tools_app.models import Call, CallStatus, Outcome, Process, RunningCall, Ta
 from tools_app.tool_api.elicitation import unused_name
 from tools_app.toolkit import ToolContext, tool
 
-WAIT_SECONDS = 8.0
+WAIT_SECONDS = 30.0
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 ANSWER = {"name": {"action": "accept", "content": {"name": "Ada"}}}
 

@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamablehttp_client
 from mcp.client.websocket import websocket_client
 from pydantic import AnyUrl
 
-LIMIT_SECONDS = 45.0
+LIMIT_SECONDS = 120.0
 STEPS = 3
 KEY = os.environ["MCPHUB_API_KEY"]
 HEADERS = {"Authorization": f"Bearer {KEY}"}

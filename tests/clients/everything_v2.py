@@ -20,7 +20,7 @@ from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-LIMIT_SECONDS = 45.0
+LIMIT_SECONDS = 120.0
 STEPS = 3
 HEADERS = {"Authorization": f"Bearer {os.environ['MCPHUB_API_KEY']}"}
 

@@ -13,7 +13,7 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamablehttp_client
 from mcp.shared.exceptions import McpError
 
-LIMIT_SECONDS = 30.0
+LIMIT_SECONDS = 120.0
 STEPS = 4
 
 

@@ -10,7 +10,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-LIMIT_SECONDS = 30.0
+LIMIT_SECONDS = 120.0
 STEPS = 4
 TOOLS = ["calculator", "count", "echo", "echo_ip", "search_docs", "test_throw"]
 

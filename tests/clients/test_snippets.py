@@ -19,7 +19,7 @@ from tools_app.access.snippets import calls, clients
 from tools_app.access.snippets.calls import SnippetRequest
 from tools_app.server.embedded import EmbeddedHub
 
-LIMIT_SECONDS = 30.0
+LIMIT_SECONDS = 120.0
 VERSIONS = ["2026-07-28", "2025-11-25"]
 
 

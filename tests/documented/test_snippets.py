@@ -34,7 +34,7 @@ from tools_app.server.embedded import EmbeddedHub
 from tools_app.telemetry.registry import METRICS
 from tools_app.tenant_config.document import read as read_tenant_file
 
-LIMIT_SECONDS = 30.0
+LIMIT_SECONDS = 120.0
 LANGUAGES = {"sh", "python", "json", "yaml", "toml", "ts", "nginx", "markdown", "text", "mermaid"}
 SETTINGS = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/settings.md").read_text(), re.MULTILINE))
 # Variables that the page itself uses, or that other programs read.

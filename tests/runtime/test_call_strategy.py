@@ -15,7 +15,7 @@ from tools_app.calls.background import queue, worker
 from tools_app.runtime import process, tasks
 from tools_app.runtime.call_strategy import call_strategy
 
-WAIT_SECONDS = 10
+WAIT_SECONDS = 30
 
 
 @pytest.fixture

@@ -119,12 +119,16 @@ class Stack:
         """Start a Celery worker. A call that finishes shows that it works."""
         return self._start([*WORKER_COMMAND, "--hostname", f"worker{len(self.started)}@%h", *options])
 
-    def manage(self, *arguments: str) -> str:
-        """Run a management command in its own process; return its output."""
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run a management command in its own process."""
         if self.commands is None or self.commands.environment != self.environment:
             self._stop_commands()
             self.commands = CommandServer(dict(self.environment))
-        result = self.commands.run(arguments, COMMAND_SECONDS)
+        return self.commands.run(arguments, COMMAND_SECONDS)
+
+    def manage(self, *arguments: str) -> str:
+        """Run a management command that succeeds; return its output."""
+        result = self.run(*arguments)
         assert result.returncode == 0, result.stderr
         return result.stdout.strip()
 

@@ -1,7 +1,5 @@
 """Tamper evidence of a hub on PostgreSQL: no findings in operation and after crashes, findings after changes by SQL."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,10 +9,9 @@ import pytest
 
 from tests.services.caller import Caller
 from tests.services.conftest import Hub, started
-from tests.services.stack import ROOT, Running, Stack, eventually
+from tests.services.stack import Running, Stack, eventually
 
 NOTHING = "No problems found."
-WAIT_SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -25,15 +22,7 @@ def running(stack: Stack) -> Hub:
 
 def verify(stack: Stack, *arguments: str) -> tuple[int, str]:
     """The exit code of `verify_audit`, and its output."""
-    done = subprocess.run(
-        [sys.executable, "manage.py", "verify_audit", *arguments],
-        cwd=ROOT,
-        env=stack.environment,
-        capture_output=True,
-        text=True,
-        timeout=WAIT_SECONDS,
-        check=False,
-    )
+    done = stack.run("verify_audit", *arguments)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -160,7 +160,7 @@ def test_it_ends_when_its_first_processes_do_not_start(stack: Stack, app: Path) 
     try:
         command = [sys.executable, "manage.py", "up", "--no-demo", "--port", "0", "--processes", "2"]
         done = subprocess.run(
-            command, cwd=ROOT, env=stack.environment, capture_output=True, text=True, timeout=60, check=False
+            command, cwd=ROOT, env=stack.environment, capture_output=True, text=True, timeout=120, check=False
         )
     finally:
         (app / "broken").unlink()

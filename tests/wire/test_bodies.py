@@ -214,22 +214,18 @@ def test_lengths_that_disagree_are_refused(hub: EmbeddedHub, lengths: str) -> No
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/admin/login/", "/api/v1/tools/"])
-@pytest.mark.parametrize(
-    ("more", "headers", "status"),
-    [
+def test_a_head_beyond_its_bounds_is_refused(hub: EmbeddedHub, path: str) -> None:
+    for more, headers, status in [
         ("?x=" + "y" * request_head.MAX_QUERY_BYTES, 0, 414),
         ("?x=%00", 0, 400),
         ("x" * request_head.MAX_PATH_BYTES, 0, 414),
         ("%00", 0, 400),
         ("", request_head.MAX_HEADERS, 431),
-    ],
-    ids=["query", "query-nul", "path", "path-nul", "headers"],
-)
-def test_a_head_beyond_its_bounds_is_refused(hub: EmbeddedHub, path: str, more: str, headers: int, status: int) -> None:
-    fields = [(f"X-{number}", "y") for number in range(headers)]
-    with raw_connection(hub.url) as connection:
-        connection.sendall(head_of(hub.url, "GET", fields, path + more))
-        assert answer_of(connection, "GET")[0] == status
+    ]:
+        fields = [(f"X-{number}", "y") for number in range(headers)]
+        with raw_connection(hub.url) as connection:
+            connection.sendall(head_of(hub.url, "GET", fields, path + more))
+            assert answer_of(connection, "GET")[0] == status, (more[:20], headers)
 
 
 def test_a_head_without_end_is_refused(hub: EmbeddedHub) -> None:

@@ -27,9 +27,8 @@ def test_an_allowed_origin_may_read_the_answer(client: RawClient, origin: str) -
 
 
 @pytest.mark.shows("streamable-http.origin", "streamable-http.origin-403")
-@pytest.mark.parametrize(
-    "origin",
-    [
+def test_any_other_origin_is_refused(client: RawClient) -> None:
+    for origin in [
         "null",
         "",
         "https://app.example.com.evil.net",
@@ -46,13 +45,11 @@ def test_an_allowed_origin_may_read_the_answer(client: RawClient, origin: str) -
         "http://127.0.0.1",
         "file://",
         "*",
-    ],
-)
-def test_any_other_origin_is_refused(client: RawClient, origin: str) -> None:
-    response = client.modern("server/discover", headers={"Origin": origin})
-    assert response.status_code == 403
-    assert error_of(response) == {"code": -32600, "message": "Origin not allowed."}
-    assert "access-control-allow-origin" not in response.headers
+    ]:
+        response = client.modern("server/discover", headers={"Origin": origin})
+        assert response.status_code == 403, origin
+        assert error_of(response) == {"code": -32600, "message": "Origin not allowed."}, origin
+        assert "access-control-allow-origin" not in response.headers, origin
 
 
 def test_a_foreign_origin_learns_nothing_of_a_key(client: RawClient) -> None:
