@@ -9,12 +9,13 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol
 
 import orjson
 
 from tools_app.catalog.http.errors import RequestFailed
-from tools_app.core import hub_path
+from tools_app.core import hub_path, large_work
 from tools_app.protocol.errors import METHOD_NOT_FOUND, UNSUPPORTED_VERSION
 from tools_app.protocol.inbound import (
     CAPABILITIES_META,
@@ -241,7 +242,7 @@ class Client:
             page = result.get(key)
             if not isinstance(page, list) or not all(isinstance(item, dict) for item in page):
                 raise UpstreamFailed(f"The upstream gave no valid answer to {method}.")
-            size += len(orjson.dumps(page))
+            size += len(await large_work.run(large_work.size_of(page), partial(orjson.dumps, page)))
             if size > MAX_LIST_BYTES:
                 raise TooLarge(f"The upstream lists more than {MAX_LIST_BYTES} bytes of {key}.")
             items += page
