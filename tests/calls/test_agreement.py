@@ -17,11 +17,12 @@ from tools_app.audit.verification.verify import Scope, verify
 from tools_app.calls import events as store
 from tools_app.calls import inline as inline_calls
 from tools_app.calls import inputs, run, sweeper, uncertain
-from tools_app.calls.background import claims, delivery, queue, worker
+from tools_app.calls.background import claims, queue, worker
 from tools_app.calls.background.broker import BrokerUnavailable
 from tools_app.calls.background.payload import CallPayload
 from tools_app.calls.inline import InlineCall
 from tools_app.calls.invocation import End, Round
+from tools_app.calls.recorded_answers import unanswered
 from tools_app.calls.run import UNRECORDED, CallOutcome
 from tools_app.calls.sweeper import Sweeper
 from tools_app.models import Call, CallEvent, CallStatus, Outcome, RunningCall, Tenant
@@ -270,7 +271,7 @@ def test_a_database_that_goes_away_after_the_record_does_not_unsay_it(
 
 
 def test_a_call_whose_answer_is_no_longer_kept_is_not_called_lost() -> None:
-    outcome = delivery._outcome(Outcome.OK, None, "change")
+    outcome = unanswered(Outcome.OK, "change")
     assert outcome.outcome == Outcome.OK
     assert "no longer stored" in text(outcome)
 

@@ -15,7 +15,7 @@ class DeadlineExceeded(Exception):
 
 
 class Deadline(msgspec.Struct):
-    """The deadline of one run on one event loop; `left` is the remaining time in seconds."""
+    """The deadline of one run on one event loop, in one or more parts; `left` is the remaining time in seconds."""
 
     left: float
     _began: float = 0.0
@@ -35,6 +35,8 @@ class Deadline(msgspec.Struct):
             raise
         finally:
             self._limit = None
+            if not self._pauses:
+                self.left -= asyncio.get_running_loop().time() - self._began
 
     @contextmanager
     def paused(self) -> Iterator[None]:

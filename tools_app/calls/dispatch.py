@@ -1,6 +1,6 @@
 """Dispatch of calls: resolve, limit, validate, then run in this process or in a worker."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -44,7 +44,7 @@ class CallOptions(msgspec.Struct, frozen=True):
     can_resume: Callable[[], bool]
     task_request: TaskRequest
     task_seconds: float
-    respond_early: Callable[[CallOutcome], None]
+    respond_early: Callable[[CallOutcome], Awaitable[None]]
 
 
 async def call_tool(
@@ -109,7 +109,7 @@ async def read(
     reading: Runnable,
     send_event: SendEvent,
     can_resume: Callable[[], bool],
-    respond_early: Callable[[CallOutcome], None],
+    respond_early: Callable[[CallOutcome], Awaitable[None]],
 ) -> CallOutcome:
     """Run a `resources/read` or a `prompts/get`, and record it. Raises RpcError and RecorderUnavailable."""
     if invocation.principal.allowed.calls:

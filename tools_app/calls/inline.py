@@ -7,25 +7,27 @@ intent is written when it emits an event or runs longer than INTENT_DELAY_SECOND
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from django.db import Error
 
 from tools_app.audit.recorder import recorder
-from tools_app.audit.recorder.entries import CallEventEntry, CallStarted
+from tools_app.audit.recorder.entries import CallEventEntry, CallFinished, CallStarted
 from tools_app.audit.recorder.recorder import RECORD_SECONDS, RecorderUnavailable
 from tools_app.calls import events as store
 from tools_app.calls import inputs, run, stop_reasons, uncertain
 from tools_app.calls import tracing as traced
 from tools_app.calls.conversation import OnStream, Rounds
+from tools_app.calls.deadline import DeadlineExceeded
 from tools_app.calls.events import Event, SendEvent
 from tools_app.calls.invocation import CallRecordBuilder, End, Invocation, call_topic, event_data, set_log_context
 from tools_app.calls.recorded_answers import deserialize, unanswered
-from tools_app.calls.run import UNRECORDED, CallOutcome, LocalCall, Runnable, run_tool, stopped
+from tools_app.calls.run import UNRECORDED, CallOutcome, LocalCall, Runnable, run_tool, stopped, timed_out
 from tools_app.calls.stop_reasons import StopReason
-from tools_app.core import fair_scheduler
+from tools_app.core import fair_scheduler, large_work
 from tools_app.core.database import run_in_db_thread
 from tools_app.models import CallStatus, Outcome
 from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
@@ -60,7 +62,7 @@ class InlineCall(LocalCall):
         send_event: SendEvent,
         can_resume: Callable[[], bool],
         *,
-        respond_early: Callable[[CallOutcome], None],
+        respond_early: Callable[[CallOutcome], Awaitable[None]],
     ) -> None:
         session = invocation.session
         super().__init__(
@@ -128,13 +130,18 @@ class InlineCall(LocalCall):
         self.note_end()
         if finished.outcome is Outcome.CANCELLED and self.stopped_as is not None and self.reason is None:
             finished = stopped(self._tool.method, Outcome.CANCELLED, await self._noted_reason())
+        size = len(finished.whole or finished.wire)
+        if size <= fair_scheduler.LARGE_BYTES:
+            entry = self._entry(finished)
+        else:
+            try:
+                entry = await self.deadline.keep(large_work.run(size, partial(self._entry, finished)))
+            except DeadlineExceeded:
+                finished = timed_out(self._tool)
+                entry = self._entry(finished)
         self._ended = True  # a later disconnect no longer changes the record
-        topic, answer = "", None
-        # A client that was sent an event can resume, and may have to: the event may have been lost on the way.
-        if self._can_resume() or (self._builder.event_count and self._invocation.session is not None):
-            topic, answer = call_topic(self.id), finished.serialize()
         try:
-            recording = self._recorder.recording(self._builder.finished(finished, topic, answer=answer), self._loop)
+            recording = self._recorder.recording(entry, self._loop)
             settled = await (recording if tracing.active is None else traced.traced_recording(recording))
         except RecorderUnavailable as problem:
             uncertain.may_have_run.note(self.id)
@@ -144,6 +151,14 @@ class InlineCall(LocalCall):
             with suppress(Error):
                 await run_in_db_thread(inputs.forget, self.id)
         return finished if settled else await self._settled_outcome() or unanswered(Outcome.LOST, self._invocation.name)
+
+    def _entry(self, finished: CallOutcome) -> CallFinished:
+        """Return the final record, with the answer for a client that reconnects."""
+        topic, answer = "", None
+        # A client that was sent an event can resume, and may have to: the event may have been lost on the way.
+        if self._can_resume() or (self._builder.event_count and self._invocation.session is not None):
+            topic, answer = call_topic(self.id), finished.serialize()
+        return self._builder.finished(finished, topic, answer=answer)
 
     async def _noted_reason(self) -> StopReason:
         try:
@@ -160,7 +175,9 @@ class InlineCall(LocalCall):
         if recorded is None:
             return None
         outcome = Outcome(recorded)
-        return unanswered(outcome, self._invocation.name) if answer is None else deserialize(outcome, answer)
+        if answer is None:
+            return unanswered(outcome, self._invocation.name)
+        return await large_work.run(len(answer), partial(deserialize, outcome, answer))
 
     def _conversation(self) -> Conversation:
         """Return the function's way to request input, which depends on the client's era."""
@@ -248,7 +265,7 @@ class InlineCall(LocalCall):
             # Without one, it was not settled: its intent still waits for its commit.
             if finished is not None and not self._ended:
                 self._ended = True
-                self._respond_early(finished)
+                await self._respond_early(finished)
         except RpcError:
             log.warning("The database is unavailable; call %s will be answered later", self.id)  # at the next sweep
         finally:

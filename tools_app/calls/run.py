@@ -21,7 +21,7 @@ from tools_app.calls.invocation import End
 from tools_app.calls.stop_reasons import UNKNOWN, StopReason
 from tools_app.catalog.kinds.base import Runner
 from tools_app.catalog.shaping import Shaping, shaped
-from tools_app.core import request_memory
+from tools_app.core import large_work, request_memory
 from tools_app.core.config import config
 from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.sanitize import sanitized
@@ -232,7 +232,7 @@ async def run_tool(
 ) -> CallOutcome:
     """Run `tool` to completion. Raises only CancelledError, and only if the call was not stopped explicitly.
 
-    `on_suspend` is called once, if the tool or the shaping of its result suspends.
+    `on_suspend` is called once, if the tool or the work on its result suspends.
     """
     try:
         running = tool.run(arguments, context)
@@ -246,9 +246,7 @@ async def run_tool(
             on_suspend()
             before_shaping = _nothing
             result = await call.deadline.keep(yield_from_started(running, waits_for))
-        finished = _validated(tool, result)
-        is_small = tool.shaping is None and len(finished.wire) <= LARGE_BYTES
-        return finished if is_small else await call.deadline.keep(_shaped(tool, finished, context, before_shaping))
+        return await _completed(tool, result, context, call, before_shaping)
     except (asyncio.CancelledError, CallCancelled) as problem:
         task = asyncio.current_task()
         if isinstance(problem, asyncio.CancelledError) and task is not None:
@@ -259,14 +257,19 @@ async def run_tool(
         await context.give_up()
         return stopped(tool.method, call.stopped_as or Outcome.CANCELLED, _reason(call, problem))
     except Unanswered as unanswered:
-        return _input_required(tool, context.unfinished(unanswered))
+        call.note_end()
+        unfinished = context.unfinished(unanswered)
+        size = large_work.size_of(unfinished.as_json())
+        return await large_work.run(size, partial(_input_required, tool, unfinished))
     except DeadlineExceeded:
         call.cancelled.set()
-        return _failure(tool, Outcome.TIMEOUT, timeout_message(tool.name, tool.timeout_seconds), "timed out")
+        return timed_out(tool)
     except GeneratorExit:
         raise
     except BaseException as problem:  # noqa: BLE001 - an exception of a tool is its own failure
-        outcome = _outcome_of_exception(tool, problem, context)
+        call.note_end()
+        size = large_work.size_of([problem.args, problem])
+        outcome = await large_work.run(size, partial(_outcome_of_exception, tool, problem, context))
         clear_traceback(problem)
         return outcome
     finally:
@@ -336,11 +339,22 @@ def _with_valid_content(result: Result, name: str) -> Result:
     return result
 
 
-async def _shaped(
-    tool: Runnable, finished: CallOutcome, context: ToolContext, on_suspend: Callable[[], object]
+async def _completed(
+    tool: Runnable, result: Result, context: ToolContext, call: LocalCall, on_suspend: Callable[[], object]
 ) -> CallOutcome:
-    """Return what the client receives, once there is memory for a large result. The record keeps the whole."""
+    """Return what the client receives of a result, before the deadline. A small one that is not shaped is ready."""
+    size = large_work.size_of(result.as_json())
+    if size <= LARGE_BYTES and tool.shaping is None:
+        finished = _validated(tool, result)
+        if len(finished.wire) <= LARGE_BYTES:
+            return finished
     on_suspend()
+    return await call.deadline.keep(_shaped(tool, result, size, context))
+
+
+async def _shaped(tool: Runnable, result: Result, size: int, context: ToolContext) -> CallOutcome:
+    """Return what the client receives, once there is memory for a large result. The record keeps the whole."""
+    finished = await large_work.run(size, partial(_validated, tool, result))
     if len(finished.wire) > LARGE_BYTES:
         try:
             await request_memory.cover_result(len(finished.wire))
@@ -349,10 +363,14 @@ async def _shaped(
     if tool.shaping is None or not isinstance(finished.result, ToolResult) or finished.outcome is not Outcome.OK:
         return finished
     # An anonymous caller cannot be recognized when it asks for the whole.
-    result = await shaped(
+    shaped_result = await shaped(
         context.caller.tenant_id, tool.shaping, finished.wire, context.call_id if context.caller.key_id else None
     )
-    return finished if result is None else msgspec.structs.replace(outcome_of(Outcome.OK, result), whole=finished.wire)
+    if shaped_result is None:
+        return finished
+    size = large_work.size_of(shaped_result.as_json())
+    outcome = await large_work.run(size, partial(outcome_of, Outcome.OK, shaped_result))
+    return msgspec.structs.replace(outcome, whole=finished.wire)
 
 
 def _input_required(tool: Runnable, unfinished: InputRequired) -> CallOutcome:
@@ -452,6 +470,11 @@ def capability_declaration(path: str) -> Mapping[str, Any]:
     """Return the declaration of a capability: `{"elicitation": {"url": {}}}` for "elicitation.url"."""
     area, _, mode = path.partition(".")
     return {area: {mode: {}} if mode else {}}
+
+
+def timed_out(tool: Runnable) -> CallOutcome:
+    """Return the outcome of a call that did not end within its timeout."""
+    return _failure(tool, Outcome.TIMEOUT, timeout_message(tool.name, tool.timeout_seconds), "timed out")
 
 
 def timeout_message(name: str, seconds: float) -> str:

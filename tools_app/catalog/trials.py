@@ -8,6 +8,7 @@ entries have the same object. The tenant's limits on calls apply, as does a limi
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from secrets import token_hex
 from time import perf_counter
 from typing import Any, Final
@@ -30,6 +31,7 @@ from tools_app.catalog.kinds.http_request import build_request
 from tools_app.catalog.kinds.http_response import SUCCESSES, readable_body, to_result
 from tools_app.catalog.kinds.templates import Values
 from tools_app.catalog.shaping import Shaping, shape_in_thread, tokens_of_bytes
+from tools_app.core import large_work
 from tools_app.core.encryption import DecryptionError
 from tools_app.models import Action, Tenant, Tool
 from tools_app.protocol import exact_json
@@ -240,25 +242,35 @@ async def _run_trial(
         return Trial(request, perf_counter() - began, problem=problem)
     took = perf_counter() - began
     shaped = None if preview is None else await _previewed(preview, reply, sender.scrubber)
-    return Trial(request, took, _shown(reply, sender.scrubber), shaped=shaped)
+    shown = await large_work.run(len(reply.body), partial(_shown, reply, sender.scrubber))
+    return Trial(request, took, shown, shaped=shaped)
 
 
 async def _previewed(preview: Preview, reply: Reply, scrubber: Scrubber) -> ShownShaping | None:
     """Return what a client would receive of a response, without the link to the whole; None of an error."""
-    result = to_result(reply, preview.output_schema, scrubber)
-    if result.is_error:
+
+    def serialized() -> bytes:
+        result = to_result(reply, preview.output_schema, scrubber)
+        return b"" if result.is_error else exact_json.dumps(result.as_json())
+
+    wire = await large_work.run(len(reply.body), serialized)
+    if not wire:
         return None
-    wire = exact_json.dumps(result.as_json())
     shaped = await shape_in_thread(preview.tenant_id, preview.shaping, wire)
-    shown = wire if shaped is None else exact_json.dumps(shaped.result.as_json())
-    return ShownShaping(
-        whole_bytes=len(wire),
-        whole_tokens=tokens_of_bytes(len(wire)),
-        bytes=len(shown),
-        tokens=tokens_of_bytes(len(shown)),
-        result=exact_json.dumps(exact_json.loads(shown), option=orjson.OPT_INDENT_2).decode()[:MAX_SHOWN_CHARACTERS],
-        problem="" if shaped is None else shaped.problem,
-    )
+
+    def shown() -> ShownShaping:
+        sent = wire if shaped is None else exact_json.dumps(shaped.result.as_json())
+        indented = exact_json.dumps(exact_json.loads(sent), option=orjson.OPT_INDENT_2)
+        return ShownShaping(
+            whole_bytes=len(wire),
+            whole_tokens=tokens_of_bytes(len(wire)),
+            bytes=len(sent),
+            tokens=tokens_of_bytes(len(sent)),
+            result=indented.decode()[:MAX_SHOWN_CHARACTERS],
+            problem="" if shaped is None else shaped.problem,
+        )
+
+    return await large_work.run(len(wire), shown)
 
 
 def _shown(reply: Reply, scrubber: Scrubber) -> ShownReply:

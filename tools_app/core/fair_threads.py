@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
+from math import inf
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -15,12 +16,12 @@ class QueueFull(Exception):
 
 
 class FairThreads:
-    """So many `threads`, for which at most `max_waiting` works wait, and at most `max_of_one` of one owner.
+    """So many `threads`, for which at most `max_waiting` works wait, and at most `max_of_one` of one owner, if any.
 
     May be used from any number of event loops.
     """
 
-    def __init__(self, name: str, threads: int, max_waiting: int, max_of_one: int) -> None:
+    def __init__(self, name: str, threads: int, max_waiting: float = inf, max_of_one: float = inf) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._max_waiting, self._max_of_one = max_waiting, max_of_one
         self._lock = Lock()
@@ -74,5 +75,11 @@ def _do(future: "Future[T]", work: Callable[[], T]) -> None:
         return
     try:
         future.set_result(work())
-    except Exception as problem:  # noqa: BLE001 - it is the caller's
+    except StopIteration as problem:
+        # Whoever waits for it could not be told of one.
+        future.set_exception(RuntimeError(f"StopIteration: {problem}"))
+    except BaseException as problem:  # noqa: BLE001 - it is the caller's
         future.set_exception(problem)
+    finally:
+        # The traceback of an exception would keep what it was done with, until the next garbage collection.
+        del future, work

@@ -15,6 +15,7 @@ from tools_app.calls.events import Event, SendEvent
 from tools_app.calls.invocation import FIRST_ROUND, Invocation
 from tools_app.calls.run import CallOutcome
 from tools_app.catalog.kinds.base import Runner
+from tools_app.core import large_work
 from tools_app.methods import multi_round
 from tools_app.methods.context import Cancelled, RequestContext, complete_result, uncached_result
 from tools_app.methods.events import PAUSE, LogRateLimiter, NotificationEncoder
@@ -93,11 +94,12 @@ def result_of(outcome: CallOutcome, context: RequestContext) -> bytes:
     return complete_result(wire, context.era)
 
 
-def respond_early(context: RequestContext, outcome: CallOutcome) -> None:
+async def respond_early(context: RequestContext, outcome: CallOutcome) -> None:
     """Respond to a request whose call is settled although its function still runs."""
     id = context.request.id
     try:
-        context.sender.respond_early(result_message(id, result_of(outcome, context)))
+        result = await large_work.run(len(outcome.wire), partial(result_of, outcome, context))
+        context.sender.respond_early(result_message(id, result))
     except Cancelled:
         context.sender.respond_early(None)
     except RpcError as refusal:
@@ -174,8 +176,8 @@ async def run_reading(context: RequestContext, reading: Reading, arguments: dict
     """Run a read and return its result. Raises RpcError, and Cancelled if the client cancelled it."""
     invocation = invocation_of(context, reading.name, dict(arguments))
     send_event = event_sender(context, invocation)
-    reading_outcome = read(invocation, reading, send_event, context.sender.can_resume, partial(respond_early, context))
-    return result_of(await reading_outcome, context)
+    outcome = await read(invocation, reading, send_event, context.sender.can_resume, partial(respond_early, context))
+    return await large_work.run(len(outcome.wire), partial(result_of, outcome, context))
 
 
 async def record_refused_reading(

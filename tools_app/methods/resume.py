@@ -1,6 +1,7 @@
 """Resumption of a stream after its last event, in any process (2025-11-25, transports, §Resumability)."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from uuid import UUID
 
 from tools_app.access.sessions import SessionFacts
@@ -9,6 +10,7 @@ from tools_app.calls.background.delivery import follow
 from tools_app.calls.events import Event, Origin
 from tools_app.calls.invocation import call_topic
 from tools_app.calls.run import CallOutcome
+from tools_app.core import large_work
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.notifications.listener import TopicListener
 from tools_app.methods.context import complete_result
@@ -43,7 +45,8 @@ async def _rest(
             if not isinstance(news, Event):
                 assert isinstance(news, CallOutcome), "in this era a call waits in its process"
                 if not news.withdrawn:
-                    yield Frame(_answer(news, origin, session.version))
+                    answer = partial(_answer, news, origin, session.version)
+                    yield Frame(await large_work.run(len(news.wire), answer))
                 return
             message = encoder.message_of(news)
             yield Frame(message, encoder.event_id(news.sequence)) if message else Frame(b"")

@@ -26,7 +26,7 @@ from tools_app.calls.invocation import call_topic
 from tools_app.calls.run import CallOutcome
 from tools_app.calls.stop_reasons import TASK_CANCELLED
 from tools_app.catalog import compiled
-from tools_app.core import fair_scheduler
+from tools_app.core import fair_scheduler, large_work
 from tools_app.core.database import run_in_db_thread
 from tools_app.methods import multi_round
 from tools_app.methods.context import RequestContext, complete_result, encoded_result, method
@@ -238,8 +238,13 @@ async def result(context: RequestContext) -> bytes:
     _note_reading(context, state)
     if state.outcome.refusal is not None:
         raise state.outcome.refusal
-    body = exact_json.loads(complete_result(downgrade_for_version(state.outcome, context.version), context.era))
-    return exact_json.dumps({**body, "_meta": _related(state)})
+    outcome, related = state.outcome, _related(state)
+
+    def with_meta() -> bytes:
+        body = exact_json.loads(complete_result(downgrade_for_version(outcome, context.version), context.era))
+        return exact_json.dumps({**body, "_meta": related})
+
+    return await large_work.run(len(outcome.wire), with_meta)
 
 
 async def _wait_for_end(context: RequestContext, state: TaskState) -> TaskState:

@@ -6,6 +6,7 @@ from typing import Any, Final
 from tools_app.calls.background.start_task import TaskCreated, TaskRequest
 from tools_app.calls.dispatch import CallOptions, call_tool
 from tools_app.catalog.validation.reserved import RESERVED
+from tools_app.core import large_work
 from tools_app.core.config import config
 from tools_app.methods import paging, search_tools
 from tools_app.methods.context import BOTH_ERAS, RequestContext, method
@@ -46,7 +47,9 @@ async def call(context: RequestContext) -> bytes:
         respond_early=partial(respond_early, context),
     )
     ended = await call_tool(invocation, context.era, options, hub_tool)
-    return await create_task_result(context, ended) if isinstance(ended, TaskCreated) else result_of(ended, context)
+    if isinstance(ended, TaskCreated):
+        return await create_task_result(context, ended)
+    return await large_work.run(len(ended.wire), partial(result_of, ended, context))
 
 
 def task_request_of(context: RequestContext) -> tuple[TaskRequest, float]:

@@ -155,7 +155,7 @@ class SchemaWork:
     def __init__(self, schema: Mapping[str, Any], ways: int) -> None:
         self._schema = schema
         self._target = References(schema).target
-        self._applied: dict[int, list[_Part] | None] = {}
+        self._applied: dict[int, list[_Part]] = {}
         pattern_ns = sum(_pattern_ns(pattern) for _, pattern in patterns(schema))
         parts = [_Part(part) for _, part in subschemas(schema)]
         self._ns_each_byte = pattern_ns * ways
@@ -216,20 +216,18 @@ class SchemaWork:
                 yield part_of_value, applied
                 waiting.append(_inside(part_of_value, applied))
 
-    def _on_same_value(self, schema: Any) -> "list[_Part]":
-        """Yield a part of the schema and all parts that it applies to the same value."""
+    def _on_same_value(self, schema: Any, around: tuple[int, ...] = ()) -> "list[_Part]":
+        """Return a part of the schema and all parts that it applies to the same value. Safe from any thread."""
         if not isinstance(schema, dict):
             return []
-        if id(schema) not in self._applied:
-            self._applied[id(schema)] = None
-            part = _Part(schema)
-            inner = [*part.same_value, *(self._target(reference) for reference in part.references)]
-            self._applied[id(schema)] = [part, *(found for one in inner for found in self._on_same_value(one))]
-        applied = self._applied[id(schema)]
-        if applied is None:
+        if id(schema) in around:
             # It refers to itself without descending into the value: the cost is unknown.
             raise TooMuchWork
-        return applied
+        if id(schema) not in self._applied:
+            part, path = _Part(schema), (*around, id(schema))
+            inner = [*part.same_value, *(self._target(reference) for reference in part.references)]
+            self._applied[id(schema)] = [part, *(found for one in inner for found in self._on_same_value(one, path))]
+        return self._applied[id(schema)]
 
 
 def _inside(value: Any, applied: Sequence["_Part"]) -> Iterator[tuple[Any, list[Any]]]:

@@ -19,6 +19,12 @@ def fields() -> dict[str, str]:
     return {name: str(value) for name, value in zip(FIELDS, log_fields.get(), strict=False) if value}
 
 
+def tenant() -> str:
+    """Return the tenant of the request or the call, "" without one."""
+    known = log_fields.get()
+    return known[2] if known else ""
+
+
 def arguments() -> Mapping[str, Any]:
     """Return the arguments of the call. They are never logged, but secrets in them are redacted from log lines."""
     known = log_fields.get()

@@ -10,6 +10,7 @@ import re
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
@@ -21,19 +22,30 @@ MIN_ENCODED: Final = 6
 MAX_SPELLED_CHARACTERS: Final = 64 * 1024
 # Hexadecimal digits of an escape may be upper or lower case.
 _HEX: Final = re.compile(r"(?:%|\\u|&#x)[0-9A-Fa-f]{2}")
-# An escaped character of JSON or Python, also in JSON within JSON, of HTML, and of a URL. It begins with a set, which
-# is searched quickly, and each run of backslashes is looked at once.
-_ESCAPE: Final = re.compile(
-    rb"[\\&%](?:"
-    rb"(?<=\\)(?<!\\\\)\\*+(?:u(?P<pair>[dD][89abAB][0-9A-Fa-f]{2}\\++u[dD][c-fC-F][0-9A-Fa-f]{2})"
-    rb"|(?:u(?P<unit>[0-9A-Fa-f]{4})|x(?P<byte>[0-9A-Fa-f]{2})|(?P<short>[\"'/bfnrt])))"
-    rb"|(?<=&)(?:#0*+(?P<decimal>[1-9][0-9]{0,6})|#[xX]0*+(?P<hex>[0-9A-Fa-f]{1,6})|(?P<name>amp|lt|gt|quot|apos));"
-    rb"|(?<=%)(?:25)*(?P<octet>[0-9A-Fa-f]{2}))"
+_NAMED: Final = dict(
+    zip(b"b f n r t amp lt gt quot apos".split(), b"\b \f \n \r \t & < > \" '".split(b" "), strict=True)
 )
-_NAMED: Final = dict(zip(b"b f n r t amp lt gt quot apos".split(), "\b\f\n\r\t&<>\"'", strict=True))
 # What JSON escapes.
 _IN_JSON: Final = re.compile(rb"[\x00-\x1f\"\\]")
 _IN_NUMBERS: Final = re.compile(rb"[-+.0-9eE]+")
+
+
+@lru_cache(maxsize=64)
+def _escape_pattern(letters: bytes) -> re.Pattern[bytes]:
+    r"""Return a pattern of an escaped character of JSON or Python, also in JSON within JSON, of HTML, and of a URL.
+
+    `letters` are those of short escapes, such as `n` for `\n`. The pattern begins with a set, which is searched for
+    quickly, and each run of backslashes is looked at once.
+    """
+    return re.compile(
+        rb"[\\&%](?:"
+        rb"(?<=\\)(?<!\\\\)\\*+(?:u(?P<pair>[dD][89abAB][0-9A-Fa-f]{2}\\++u[dD][c-fC-F][0-9A-Fa-f]{2})"
+        rb"|u(?P<unit>[0-9A-Fa-f]{4})|x(?P<byte>[0-9A-Fa-f]{2})"
+        + (rb"|(?P<short>[%b])" % letters if letters else b"")
+        + rb")|(?<=&)(?:#0*+(?P<decimal>[1-9][0-9]{0,6})|#[xX]0*+(?P<hex>[0-9A-Fa-f]{1,6})"
+        rb"|(?P<name>amp|lt|gt|quot|apos));"
+        rb"|(?<=%)(?:25)*(?P<octet>[0-9A-Fa-f]{2}))"
+    )
 
 
 class ValueFinder:
@@ -56,8 +68,10 @@ class ValueFinder:
 
     def _search_for(self, exact: list[bytes], in_any_case: list[bytes]) -> None:
         self._exact, self._in_any_case = exact, in_any_case
-        # Other escapes than these are left as they are.
-        self._characters = frozenset(b"".join((*exact, *in_any_case)))
+        # Other escapes than those of these bytes are left as they are.
+        self._bytes = frozenset(b"".join((*exact, *in_any_case)))
+        letters = bytes(letter for letter in b"\"'/bfnrt" if self._bytes.issuperset(_named(bytes([letter]))))
+        self._escape = _escape_pattern(letters)
         # A text of fewer characters contains none, and a number only what is written like one.
         self.shortest = min((len(_text(one)) for one in (*exact, *in_any_case)), default=0)
         self.is_in_numbers = any(map(_IN_NUMBERS.fullmatch, exact))
@@ -86,7 +100,7 @@ class ValueFinder:
 
         To find what it finds in each of them is quick, even if there are many.
         """
-        unescaped = _Unescaped(written, self._characters).text
+        unescaped = _Unescaped(written, self._escape, self._bytes).text
         exact = [one for one in self._exact if _in_json(one) in written or one in unescaped]
         in_any_case: list[bytes] = []
         if self._in_any_case:
@@ -100,7 +114,7 @@ class ValueFinder:
 
     def _places(self, data: bytes) -> Iterator[tuple[int, int]]:
         yield from self._spelled(data)
-        unescaped = _Unescaped(data, self._characters)
+        unescaped = _Unescaped(data, self._escape, self._bytes)
         if unescaped.text is not data:
             for start, stop in self._spelled(unescaped.text):
                 yield unescaped.place(start, stop)
@@ -115,9 +129,9 @@ class ValueFinder:
 
 
 class _Unescaped:
-    """A text in which escapes of these characters (bytes of UTF-8) are replaced by the characters themselves."""
+    """A text in which escapes of characters of these bytes are replaced by the characters themselves, in UTF-8."""
 
-    def __init__(self, data: bytes, characters: frozenset[int]) -> None:
+    def __init__(self, data: bytes, pattern: re.Pattern[bytes], kept: frozenset[int]) -> None:
         self.text = data
         # Where each one begins in the text, how many bytes it has, and which bytes of the data it stands for.
         self._begins: list[int] = []
@@ -125,9 +139,9 @@ class _Unescaped:
         if not (b"\\" in data or b"&" in data or b"%" in data):
             return
         pieces, end, length = [], 0, 0
-        for escape in _ESCAPE.finditer(data):
+        for escape in pattern.finditer(data):
             character = _character(escape)
-            if not characters.issuperset(character):
+            if not kept.issuperset(character):
                 continue
             pieces += [data[end : escape.start()], character]
             length += escape.start() - end
@@ -159,9 +173,14 @@ def _character(escape: re.Match[bytes]) -> bytes:
     if kind == "pair":
         return (bytes.fromhex(written[:4].decode()) + bytes.fromhex(written[-4:].decode())).decode("utf-16-be").encode()
     if kind in {"short", "name"}:
-        return _NAMED.get(written, written.decode()).encode()
+        return _named(written)
     code = int(written, 10 if kind == "decimal" else 16)
     return chr(code).encode(errors="surrogatepass") if code <= sys.maxunicode else b"\xff"
+
+
+def _named(name: bytes) -> bytes:
+    """Return the character that a letter after a backslash, or a name in HTML, stands for."""
+    return _NAMED.get(name, name)
 
 
 def _occurrences(spelling: bytes, data: bytes) -> Iterator[tuple[int, int]]:

@@ -9,12 +9,13 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol
 
 import orjson
 
 from tools_app.catalog.http.errors import RequestFailed
-from tools_app.core import hub_path
+from tools_app.core import hub_path, large_work
 from tools_app.protocol import exact_json
 from tools_app.protocol.errors import METHOD_NOT_FOUND, UNSUPPORTED_VERSION
 from tools_app.protocol.inbound import (
@@ -244,12 +245,11 @@ class Client:
                 page = []
             if not isinstance(page, list) or not all(isinstance(item, dict) for item in page):
                 raise UpstreamFailed(f"The upstream gave no valid answer to {method}.")
-            encoded = exact_json.dumps(page)
-            size += len(encoded)
+            length, page = await large_work.run(large_work.size_of(page), partial(_as_stored, page))
+            size += length
             if size > MAX_LIST_BYTES:
                 raise TooLarge(f"The upstream lists more than {MAX_LIST_BYTES} bytes of {key}.")
-            # The database's JSON has no Decimals: definitions have the nearest floats.
-            items += orjson.loads(encoded)
+            items += page
             if len(items) > MAX_ITEMS:
                 raise UpstreamFailed(f"The upstream lists more than {MAX_ITEMS} {key}.")
             cursor = result.get("nextCursor")
@@ -452,3 +452,9 @@ def _supports_handshake(data: Any) -> bool:
     """Whether the error for an unsupported revision names a revision with a handshake, or none at all."""
     supported = data.get("supported") if isinstance(data, dict) else None
     return not isinstance(supported, list) or bool(set(HANDSHAKE_VERSIONS).intersection(map(str, supported)))
+
+
+def _as_stored(page: list[Any]) -> tuple[int, list[Any]]:
+    """Return the bytes of a page as JSON, and the page with the nearest floats: the database's JSON has no Decimals."""
+    encoded = exact_json.dumps(page)
+    return len(encoded), orjson.loads(encoded)

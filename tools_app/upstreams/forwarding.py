@@ -8,13 +8,14 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.catalog.http.errors import RequestFailed
 from tools_app.catalog.kinds import upstream
 from tools_app.catalog.kinds.completion import MAX_VALUES
 from tools_app.catalog.kinds.upstream import Endpoint, Pin
+from tools_app.core import large_work
 from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.sanitize import sanitized
 from tools_app.models import ItemKind
@@ -57,6 +58,12 @@ from tools_app.upstreams.questions import CAPABILITY_PATHS
 MAX_EVENTS: Final = 10_000
 MAX_LOGGER_LENGTH: Final = 200
 MAX_MESSAGE_LENGTH: Final = 10_000
+TOO_LONG: Final = f"[A log message of more than {LARGE_BYTES} bytes is left out.]"
+
+
+T = TypeVar("T")
+# Makes a result of what an upstream returned.
+Convert = Callable[[Mapping[str, Any]], T]
 
 
 class NotificationForwarder:
@@ -106,7 +113,10 @@ class NotificationForwarder:
         level, logger = params.get("level"), params.get("logger")
         if level in LOG_LEVELS:
             logger_name = self._scrubber.beginning(logger, MAX_LOGGER_LENGTH) if isinstance(logger, str) else None
-            self._context.log(level, self._scrubber.value(params.get("data")), logger_name)
+            data = params.get("data")
+            # The loop reads on after it, so that its size is bounded.
+            data = TOO_LONG if large_work.size_of(data) > LARGE_BYTES else self._scrubber.value(data)
+            self._context.log(level, data, logger_name)
 
 
 class ConnectionForwarder:
@@ -126,23 +136,21 @@ class ConnectionForwarder:
         headers = {parameter.header: encoded(text) for parameter, text in mirroring.texts(mirrored, arguments)}
         request = ForwardedRequest("tools/call", {"name": pin.name, "arguments": arguments}, headers, as_task)
         try:
-            return _tool_result(await self._forward(endpoint, pin, request, context))
+            return await self._forward(endpoint, pin, request, context, _tool_result)
         except RequestFailed as problem:
             return failed(problem.message, problem.cause)
 
     async def read_resource(self, endpoint: Endpoint, pin: Pin, uri: str, context: ToolContext) -> ResourceResult:
         """Read a resource. Raises ToolError, ResourceNotFound and CallCancelled."""
-        result = await self._forward(endpoint, pin, ForwardedRequest("resources/read", {"uri": uri}), context)
-        return ResourceResult(_objects(result, "contents"))
+        request = ForwardedRequest("resources/read", {"uri": uri})
+        return await self._forward(endpoint, pin, request, context, _resource_result)
 
     async def get_prompt(
         self, endpoint: Endpoint, pin: Pin, arguments: dict[str, Any], context: ToolContext
     ) -> PromptResult:
         """Render a prompt. Raises ToolError and CallCancelled."""
         request = ForwardedRequest("prompts/get", {"name": pin.name, "arguments": arguments})
-        result = await self._forward(endpoint, pin, request, context)
-        description = result.get("description")
-        return PromptResult(_objects(result, "messages"), description if isinstance(description, str) else "")
+        return await self._forward(endpoint, pin, request, context, _prompt_result)
 
     async def complete(
         self, endpoint: Endpoint, pin: Pin, argument: str, value: str, known_arguments: Mapping[str, str]
@@ -181,12 +189,12 @@ class ConnectionForwarder:
         return [scrubber.beginning(text, MAX_COMPLETED_LENGTH) for text in suggestions[:MAX_VALUES]]
 
     async def _forward(
-        self, endpoint: Endpoint, pin: Pin, request: ForwardedRequest, context: ToolContext
-    ) -> dict[str, Any]:
+        self, endpoint: Endpoint, pin: Pin, request: ForwardedRequest, context: ToolContext, convert: Convert[T]
+    ) -> T:
         """Send a request with the credential of its call. One that the upstream refused is sent with a new token."""
         endpoint = await resolve.endpoint_for_call(endpoint, context)
         try:
-            return await self._send(endpoint, pin, request, context)
+            return await self._send(endpoint, pin, request, context, convert)
         except Refused as problem:
             if endpoint.sign_in is None:
                 raise _failed(endpoint, problem) from problem
@@ -196,14 +204,14 @@ class ConnectionForwarder:
                 message = await resolve.explain_refusal(endpoint, owner, problem)
                 raise (ToolError(message) if message else _failed(endpoint, problem)) from problem
         try:
-            return await self._send(renewed, pin, request, context)
+            return await self._send(renewed, pin, request, context, convert)
         except Refused as problem:
             message = await resolve.explain_refusal(renewed, owner, problem)
             raise (ToolError(message) if message else _failed(renewed, problem)) from problem
 
     async def _send(
-        self, endpoint: Endpoint, pin: Pin, request: ForwardedRequest, context: ToolContext
-    ) -> dict[str, Any]:
+        self, endpoint: Endpoint, pin: Pin, request: ForwardedRequest, context: ToolContext, convert: Convert[T]
+    ) -> T:
         scrubber = Scrubber(endpoint.secrets)
         notification_forwarder = NotificationForwarder(context, scrubber)
         try:
@@ -224,8 +232,11 @@ class ConnectionForwarder:
             raise _failed(endpoint, problem) from problem
         except ToolError as problem:
             raise ToolError(sanitized(scrubber.beginning(str(problem), LARGE_BYTES))) from problem
-        cleaned: dict[str, Any] = scrubber.value(result) if endpoint.secrets else result
-        return cleaned
+
+        def converted() -> T:
+            return convert(scrubber.value(result) if endpoint.secrets else result)
+
+        return await large_work.run(large_work.size_of(result), converted)
 
 
 def _failed(endpoint: Endpoint, problem: UpstreamFailed) -> RequestFailed:
@@ -260,6 +271,15 @@ def _tool_result(result: Mapping[str, Any]) -> ToolResult:
         structured=structured,
         is_error=result.get("isError") is True,
     )
+
+
+def _resource_result(result: Mapping[str, Any]) -> ResourceResult:
+    return ResourceResult(_objects(result, "contents"))
+
+
+def _prompt_result(result: Mapping[str, Any]) -> PromptResult:
+    description = result.get("description")
+    return PromptResult(_objects(result, "messages"), description if isinstance(description, str) else "")
 
 
 def _objects(result: Mapping[str, Any], name: str, *, required: bool = True) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from time import monotonic
 from typing import Any, Final
@@ -29,7 +30,7 @@ from tools_app.catalog.http.errors import (
     explain_error,
 )
 from tools_app.catalog.http.urls import Url
-from tools_app.core import hub_path
+from tools_app.core import hub_path, large_work
 from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.protocol import exact_json
 from tools_app.protocol.errors import RpcError
@@ -159,7 +160,7 @@ class HttpTransport:
                 if response.status != OK:
                     return await self._error_response(message, response, session_id)
                 if _media_type(response) != EVENT_STREAM:
-                    return _response(await self._body(response, self._bounds.max_bytes), message)
+                    return await _response(await self._body(response, self._bounds.max_bytes), message)
                 reader = _ResponseReader(self, message, headers, listen, answer)
                 if await reader.read(response):
                     return reader.response
@@ -219,7 +220,7 @@ class HttpTransport:
                             for event in parser.feed(chunk):
                                 last_id = event.id or last_id
                                 if event.data and event.kind == "message":
-                                    self._handle_unrelated(parsed(event.data), headers, listen)
+                                    self._handle_unrelated(await parsed(event.data), headers, listen)
                 except (TooLarge, SessionExpired, Refused):
                     return
                 finally:
@@ -377,7 +378,7 @@ class _ResponseReader:
                     self._last_id = event.id or self._last_id
                     if event.retry_ms is not None:
                         self._retry = min(max(event.retry_ms / 1000, MIN_RETRY_SECONDS), MAX_RETRY_SECONDS)
-                    if event.data and event.kind == "message" and self._handle(parsed(event.data)):
+                    if event.data and event.kind == "message" and self._handle(await parsed(event.data)):
                         return True
                 if parser.unfinished > LARGE_BYTES and not self._has_reserved_memory:
                     self._has_reserved_memory = True
@@ -414,10 +415,10 @@ class _ResponseReader:
         return False
 
 
-def parsed(data: bytes | bytearray) -> Message:
+async def parsed(data: bytes | bytearray) -> Message:
     """Return a message. Raises UpstreamFailed for anything else."""
     try:
-        value = decode(data)
+        value = await large_work.run(len(data), partial(decode, data))
     except RpcError as problem:
         raise UpstreamFailed("The upstream sent an invalid message.", problem.message) from problem
     if not isinstance(value, dict):
@@ -430,8 +431,8 @@ def response_encoding(response: Response) -> str:
     return response.headers.get("content-encoding", "").strip().lower()
 
 
-def _response(body: bytes | bytearray, request: Message) -> Message:
-    message = parsed(body)
+async def _response(body: bytes | bytearray, request: Message) -> Message:
+    message = await parsed(body)
     if message.get("id") != request["id"] and not ("error" in message and message.get("id") is None):
         raise UpstreamFailed("The upstream answered another request than the one that was sent.")
     return message

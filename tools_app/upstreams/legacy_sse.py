@@ -54,7 +54,7 @@ class LegacySseTransport(DuplexTransport):
                 parser = self._http.new_parser()
                 async for chunk in response.chunks():
                     for event in parser.feed(chunk):
-                        self._handle_event(event)
+                        await self._handle_event(event)
         except UpstreamFailed as failure:
             problem = failure
         finally:
@@ -63,10 +63,10 @@ class LegacySseTransport(DuplexTransport):
                 self._endpoint.set_exception(problem)
             self.ended(problem.message, problem.cause)
 
-    def _handle_event(self, event: StreamEvent) -> None:
+    async def _handle_event(self, event: StreamEvent) -> None:
         assert self._endpoint is not None
         if event.kind == "message" and event.data:
-            self.received(parsed(event.data))
+            self.received(await parsed(event.data))
         elif event.kind == "endpoint" and not self._endpoint.done():
             self._endpoint.set_result(self._post_url(event.data))
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 from uuid import UUID
@@ -19,6 +20,7 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from tools_app.audit.recorder.entries import process_id
+from tools_app.core import large_work
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.notifications import publish
 from tools_app.core.notifications.listener import Subscription, TopicListener
@@ -207,7 +209,9 @@ class ParkedCalls:
             row = await _with_retry(parked_rows.row_of, ticket.id)
             if row is None or row.attender not in (None, call_id):
                 raise CallLost(LOST, "its parked call was ended elsewhere")
-            output = parked_rows.opened(row, "output") if row.output else {"events": []}
+            output: dict[str, Any] = {"events": []}
+            if row.output:
+                output = await large_work.run(len(row.output), partial(parked_rows.opened, row, "output"))
             for event in output["events"][sent_count:]:
                 listen(event)
             sent_count = len(output["events"])
@@ -311,7 +315,8 @@ class _HeldCall:
     async def write(self, expected: str, output: Mapping[str, Any], **fields: Any) -> None:
         """Store what the holder has to say, if the row is in the expected state. Raises _Gone."""
         self.writes += 1
-        fields["output"] = parked_rows.sealed_output(self.ticket.id, output)
+        sealed = partial(parked_rows.sealed_output, self.ticket.id, output)
+        fields["output"] = await large_work.run(large_work.size_of(output), sealed)
         if not await _with_retry(parked_rows.write, self.ticket, expected, self.writes, fields):
             raise _RowChanged
         publish.notify(_topic(self.ticket.id))
@@ -332,7 +337,7 @@ class _HeldCall:
 
     async def end(self, outcome: dict[str, Any], **fields: Any) -> bool:
         """Store the outcome of a call that no other attends. False if it was answered just now, or is gone."""
-        if _size(outcome) > MAX_STORED_BYTES:
+        if await large_work.run(large_work.size_of(outcome), partial(_size, outcome)) > MAX_STORED_BYTES:
             outcome = _problem(
                 f"The call ended without its answer, with a result of more than {MAX_STORED_BYTES} bytes."
             )

@@ -170,7 +170,7 @@ class StdioTransport(DuplexTransport):
         try:
             while line := await self._process.stdout.readline():
                 if line.strip():
-                    self.received(parsed(line))
+                    self.received(await parsed(line))
         except ValueError:
             message = f"The upstream sent a message of more than {self._max_bytes} bytes."
         except UpstreamFailed as problem:

@@ -23,7 +23,7 @@ from tools_app.calls.recorded_answers import deserialize, unanswered
 from tools_app.calls.run import CallOutcome
 from tools_app.calls.stop_reasons import StopReason
 from tools_app.catalog.compiled import CompiledTool
-from tools_app.core import fair_scheduler
+from tools_app.core import fair_scheduler, large_work
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.notifications import publish
 from tools_app.core.notifications.listener import POLL_SECONDS, Subscription, TopicListener
@@ -89,7 +89,11 @@ async def follow(
             yield event
             after = event.sequence
         if update and update.outcome is not None:
-            yield _outcome(Outcome(update.outcome), update.answer, name)
+            outcome, answer = Outcome(update.outcome), update.answer
+            if answer is None:
+                yield unanswered(outcome, name)
+            else:
+                yield await large_work.run(len(answer), partial(deserialize, outcome, answer))
             return
         if update and (update.is_awaiting_input or not update.known):
             yield AwaitingInput() if update.is_awaiting_input else unanswered(Outcome.LOST, name)
@@ -118,10 +122,6 @@ async def _read_update(call_id: UUID, after: int, _subscription: Subscription) -
     except Error as problem:
         log.warning("The database is unavailable; following call %s later: %s", call_id, problem)
         return None
-
-
-def _outcome(outcome: Outcome, answer: bytes | None, name: str) -> CallOutcome:
-    return unanswered(outcome, name) if answer is None else deserialize(outcome, answer)
 
 
 async def request_cancel(call_ids: list[UUID], reason: StopReason) -> int:

@@ -6,6 +6,7 @@ request, `catalog.http` sends it, in a span where tracing is on, and `http_respo
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from tools_app.catalog.http.addresses import parse_networks
@@ -26,6 +27,7 @@ from tools_app.catalog.kinds.http_request import build_request
 from tools_app.catalog.kinds.http_response import to_contents, to_result
 from tools_app.catalog.kinds.resources import Read
 from tools_app.catalog.kinds.templates import Values
+from tools_app.core import large_work
 from tools_app.telemetry import tracing
 from tools_app.telemetry.secret_names import Scrubber
 from tools_app.telemetry.tracing import Attributes
@@ -78,7 +80,7 @@ def http_reader(
             reply = await sender.reply(dict(variables))
         except RequestFailed as failure:
             raise ToolError(sender.scrubber.text(failure.message)) from failure
-        return to_contents(reply, uri, mime_type, sender.scrubber)
+        return await large_work.run(len(reply.body), partial(to_contents, reply, uri, mime_type, sender.scrubber))
 
     return read
 
@@ -133,7 +135,7 @@ class HttpTool:
             reply = await self.sender.reply(arguments)
         except RequestFailed as failure:
             return failed(scrubber.text(failure.message), scrubber.text(failure.cause))
-        return to_result(reply, self.output_schema, scrubber)
+        return await large_work.run(len(reply.body), partial(to_result, reply, self.output_schema, scrubber))
 
 
 TRACEPARENT = "traceparent"

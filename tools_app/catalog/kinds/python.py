@@ -21,6 +21,7 @@ from django.db import close_old_connections
 from tools_app.audit.recorder.redaction import is_secret
 from tools_app.catalog.kinds import signature
 from tools_app.catalog.kinds.base import Runner, ToolDefinition
+from tools_app.core import large_work
 from tools_app.core.fair_scheduler import FairScheduler
 from tools_app.core.runtime import Service
 from tools_app.core.wait_queue import Slot
@@ -194,11 +195,17 @@ def _runner(
     background: bool,
 ) -> Runner:
     async def run_here(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        return package(await function(**bind(arguments, context)))
+        value = await function(**bind(arguments, context))
+        return await large_work.run(large_work.size_of(value), partial(package, value))
+
+    def packaged(**arguments: Any) -> ToolResult:
+        return package(function(**arguments))
 
     async def run_in_thread(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        taken = bind(arguments, context)
-        return package(await in_thread(function, taken, context.caller.tenant_id, background=background))
+        result: ToolResult = await in_thread(
+            packaged, bind(arguments, context), context.caller.tenant_id, background=background
+        )
+        return result
 
     return run_here if inspect.iscoroutinefunction(function) else run_in_thread
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured, ValidationError
 
 from tools_app.catalog import uri_templates
 from tools_app.catalog.kinds.functions import TextFunction
+from tools_app.core import large_work
 from tools_app.models.catalog import RESOURCE_URI
 from tools_app.protocol import exact_json
 from tools_app.tool_api.context import ToolContext
@@ -44,7 +46,9 @@ class ResourceFunction:
         """
         if not self.function.arguments.accepts(variables):
             raise ResourceNotFound
-        return packaged(await self.function.work(variables, context), uri, self.definition.mime_type)
+        value = await self.function.work(variables, context)
+        package = partial(packaged, value, uri, self.definition.mime_type)
+        return await large_work.run(large_work.size_of(value), package)
 
 
 _functions: dict[str, ResourceFunction] = {}

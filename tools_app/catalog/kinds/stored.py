@@ -11,6 +11,7 @@ from tools_app.catalog.kinds import http
 from tools_app.catalog.kinds.completion import Completer, among
 from tools_app.catalog.kinds.prompts import PromptArgument, PromptDefinition, Render
 from tools_app.catalog.kinds.resources import Read
+from tools_app.core import large_work
 from tools_app.core.config import config
 from tools_app.core.database import run_in_db_thread
 from tools_app.models import Prompt, Resource, ResourceKind
@@ -38,15 +39,15 @@ class StoredResource:
 
     async def read(self, uri: str, _variables: dict[str, str], _context: ToolContext) -> ResourceResult:
         """Return the contents. Raises ResourceNotFound if the row was deleted meanwhile."""
-        value = await run_in_db_thread(self._load)
-        return ResourceResult([contents(uri, value, self.mime_type or ("text/plain" if self.is_text else None))])
+        return await run_in_db_thread(self._load, uri)
 
-    def _load(self) -> str | bytes:
+    def _load(self, uri: str) -> ResourceResult:
         field = "text" if self.is_text else "blob"
         value = Resource.objects.filter(pk=self.id).values_list(field, flat=True).first()
         if value is None:
             raise ResourceNotFound
-        return value if isinstance(value, str) else bytes(value)
+        stored = value if isinstance(value, str) else bytes(value)
+        return ResourceResult([contents(uri, stored, self.mime_type or ("text/plain" if self.is_text else None))])
 
 
 def prompt_definition(row: Prompt) -> PromptDefinition:
@@ -69,6 +70,7 @@ def renderer(row: Prompt) -> Render:
     """
     names = {one["name"] for one in row.arguments}
     messages, description = list(row.messages), row.description
+    written = sum(len(message["text"]) for message in messages)
     used = Counter(name for message in messages for name in PLACEHOLDER.findall(message["text"]) if name in names)
 
     async def render(arguments: dict[str, str], _context: ToolContext) -> PromptResult:
@@ -82,9 +84,13 @@ def renderer(row: Prompt) -> Render:
         def filled(source: str) -> str:
             return PLACEHOLDER.sub(lambda found: arguments.get(found[1], "") if found[1] in names else found[0], source)
 
-        return PromptResult(
-            [{"role": message["role"], "content": text(filled(message["text"]))} for message in messages], description
-        )
+        def rendered() -> PromptResult:
+            return PromptResult(
+                [{"role": message["role"], "content": text(filled(message["text"]))} for message in messages],
+                description,
+            )
+
+        return await large_work.run(size + written, rendered)
 
     return render
 
