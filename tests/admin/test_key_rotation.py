@@ -57,7 +57,7 @@ def test_scopes_are_typed_one_a_line(as_: Any, page: Any, acme: Any) -> None:
         ("methods", "tools/*\n\ntool/*", "Line 3: the hub has no method tool/*"),
         ("networks", "10.0.0.1/8", "Line 1: 10.0.0.1/8 has bits set outside of its network: write 10.0.0.0/8."),
         ("networks", "192.0.2.0/24\nhome", "Line 2: home is no network"),
-        ("tool_patterns", "\n".join(map(str, range(201))), "At most 200 lines"),
+        ("tool_patterns", "\n".join(map(str, range(201))), "At most 200 entries that do not begin with tool="),
         ("tool_patterns", '["echo", 1]', "Enter one per line"),
     ],
 )

@@ -108,7 +108,7 @@ def test_what_is_switched_off_is_open_to_nobody(as_: Any, page: Any, acme: Any) 
 @pytest.mark.parametrize(
     ("patterns", "message"),
     [
-        ('["has space"]', "Line 1: use only characters of a name or URI, and * as the wildcard."),
+        ('["has space"]', "Line 1: use only characters of a name or URI, and * as the wildcard; or tool="),
         ("echo\nhas space", "Line 2: use only characters"),
         ("[1]", "Enter one per line, or a JSON list of strings."),
     ],
