@@ -127,18 +127,17 @@ class InlineCall(LocalCall):
             raise
 
     async def _recorded(self, finished: CallOutcome) -> CallOutcome:
-        self.note_end()
+        self._task = None  # as `note_end` does
         if finished.outcome is Outcome.CANCELLED and self.stopped_as is not None and self.reason is None:
             finished = stopped(self._tool.method, Outcome.CANCELLED, await self._noted_reason())
-        size = len(finished.whole or finished.wire)
-        if size <= fair_scheduler.LARGE_BYTES:
-            entry = self._entry(finished)
+        topic, answer = "", None
+        # A client that was sent an event can resume, and may have to: the event may have been lost on the way.
+        if self._can_resume() or (self._builder.event_count and self._invocation.session is not None):
+            topic, answer = call_topic(self.id), finished.serialize()
+        if len(finished.whole or finished.wire) <= fair_scheduler.LARGE_BYTES:
+            entry = self._builder.finished(finished, topic, answer=answer)
         else:
-            try:
-                entry = await self.deadline.keep(large_work.run(size, partial(self._entry, finished)))
-            except DeadlineExceeded:
-                finished = timed_out(self._tool)
-                entry = self._entry(finished)
+            finished, entry = await self._large_entry(finished, topic, answer)
         self._ended = True  # a later disconnect no longer changes the record
         try:
             recording = self._recorder.recording(entry, self._loop)
@@ -152,13 +151,17 @@ class InlineCall(LocalCall):
                 await run_in_db_thread(inputs.forget, self.id)
         return finished if settled else await self._settled_outcome() or unanswered(Outcome.LOST, self._invocation.name)
 
-    def _entry(self, finished: CallOutcome) -> CallFinished:
-        """Return the final record, with the answer for a client that reconnects."""
-        topic, answer = "", None
-        # A client that was sent an event can resume, and may have to: the event may have been lost on the way.
-        if self._can_resume() or (self._builder.event_count and self._invocation.session is not None):
-            topic, answer = call_topic(self.id), finished.serialize()
-        return self._builder.finished(finished, topic, answer=answer)
+    async def _large_entry(
+        self, finished: CallOutcome, topic: str, answer: bytes | None
+    ) -> tuple[CallOutcome, CallFinished]:
+        """Return the outcome with its record, for a large result. It is a timeout if there is no time to redact it."""
+        build = partial(self._builder.finished, finished, topic, answer=answer)
+        try:
+            work = large_work.run(len(finished.whole or finished.wire), build)
+            return finished, await self.deadline.keep(work)
+        except DeadlineExceeded:
+            finished = timed_out(self._tool)
+            return finished, self._builder.finished(finished, topic, answer=finished.serialize() if topic else None)
 
     async def _noted_reason(self) -> StopReason:
         try:

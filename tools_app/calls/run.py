@@ -47,6 +47,7 @@ from tools_app.tool_api.results import (
     ToolError,
     ToolResult,
     failed,
+    size_of,
     text,
 )
 
@@ -246,7 +247,13 @@ async def run_tool(
             on_suspend()
             before_shaping = _nothing
             result = await call.deadline.keep(yield_from_started(running, waits_for))
-        return await _completed(tool, result, context, call, before_shaping)
+        size = size_of(result)
+        finished = _validated(tool, result) if size <= LARGE_BYTES and tool.shaping is None else None
+        return (
+            finished
+            if finished is not None and len(finished.wire) <= LARGE_BYTES
+            else await call.deadline.keep(_shaped(tool, result, size, context, before_shaping))
+        )
     except (asyncio.CancelledError, CallCancelled) as problem:
         task = asyncio.current_task()
         if isinstance(problem, asyncio.CancelledError) and task is not None:
@@ -259,7 +266,7 @@ async def run_tool(
     except Unanswered as unanswered:
         call.note_end()
         unfinished = context.unfinished(unanswered)
-        size = large_work.size_of(unfinished.as_json())
+        size = size_of(unfinished)
         return await large_work.run(size, partial(_input_required, tool, unfinished))
     except DeadlineExceeded:
         call.cancelled.set()
@@ -268,7 +275,7 @@ async def run_tool(
         raise
     except BaseException as problem:  # noqa: BLE001 - an exception of a tool is its own failure
         call.note_end()
-        size = large_work.size_of([problem.args, problem])
+        size = size_of([problem.args, problem])
         outcome = await large_work.run(size, partial(_outcome_of_exception, tool, problem, context))
         clear_traceback(problem)
         return outcome
@@ -339,21 +346,11 @@ def _with_valid_content(result: Result, name: str) -> Result:
     return result
 
 
-async def _completed(
-    tool: Runnable, result: Result, context: ToolContext, call: LocalCall, on_suspend: Callable[[], object]
+async def _shaped(
+    tool: Runnable, result: Result, size: int, context: ToolContext, on_suspend: Callable[[], object]
 ) -> CallOutcome:
-    """Return what the client receives of a result, before the deadline. A small one that is not shaped is ready."""
-    size = large_work.size_of(result.as_json())
-    if size <= LARGE_BYTES and tool.shaping is None:
-        finished = _validated(tool, result)
-        if len(finished.wire) <= LARGE_BYTES:
-            return finished
-    on_suspend()
-    return await call.deadline.keep(_shaped(tool, result, size, context))
-
-
-async def _shaped(tool: Runnable, result: Result, size: int, context: ToolContext) -> CallOutcome:
     """Return what the client receives, once there is memory for a large result. The record keeps the whole."""
+    on_suspend()
     finished = await large_work.run(size, partial(_validated, tool, result))
     if len(finished.wire) > LARGE_BYTES:
         try:
@@ -368,7 +365,7 @@ async def _shaped(tool: Runnable, result: Result, size: int, context: ToolContex
     )
     if shaped_result is None:
         return finished
-    size = large_work.size_of(shaped_result.as_json())
+    size = size_of(shaped_result)
     outcome = await large_work.run(size, partial(outcome_of, Outcome.OK, shaped_result))
     return msgspec.structs.replace(outcome, whole=finished.wire)
 

@@ -8,6 +8,7 @@ from tools_app.calls.dispatch import CallOptions, call_tool
 from tools_app.catalog.validation.reserved import RESERVED
 from tools_app.core import large_work
 from tools_app.core.config import config
+from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.methods import paging, search_tools
 from tools_app.methods.context import BOTH_ERAS, RequestContext, method
 from tools_app.methods.invocation import event_sender, invocation_of, respond_early, result_of, text_in
@@ -49,6 +50,8 @@ async def call(context: RequestContext) -> bytes:
     ended = await call_tool(invocation, context.era, options, hub_tool)
     if isinstance(ended, TaskCreated):
         return await create_task_result(context, ended)
+    if len(ended.wire) <= LARGE_BYTES:
+        return result_of(ended, context)
     return await large_work.run(len(ended.wire), partial(result_of, ended, context))
 
 

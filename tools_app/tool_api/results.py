@@ -1,14 +1,21 @@
 """Results of tools, resources and prompts, and the errors that they raise."""
 
 import base64
-from collections.abc import Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Collection, Mapping
+from typing import Any, Final
 
 import msgspec
 
+from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.protocol.errors import INTERNAL_ERROR, JSON_RPC, PAGES_REQUIRED, RESERVED
 
 Block = dict[str, Any]
+# For estimates of sizes.
+TEXTS: Final = (str, bytes, bytearray, memoryview)
+LISTS: Final = (list, tuple, set, frozenset, deque)
+NUMBERS: Final = {int, float, bool, type(None)}
+NUMBER_BYTES: Final = 4
 
 
 class ToolResult(msgspec.Struct, frozen=True):
@@ -82,6 +89,39 @@ class InputRequired(msgspec.Struct, frozen=True):
 
 
 Result = ToolResult | ResourceResult | PromptResult | InputRequired
+
+
+def size_of(value: Any) -> int:
+    """Estimate the bytes of a value as JSON, or return that they are more than LARGE_BYTES.
+
+    It looks at no more parts of the value than that. One function, because it is on the path of every call.
+    """
+    size = 0
+    waiting: list[Collection[Any]] = [(value,)]
+    while waiting and size <= LARGE_BYTES:
+        for part in waiting.pop():
+            kind = type(part)
+            if kind is str:
+                size += len(part)
+            elif kind in NUMBERS:
+                size += NUMBER_BYTES
+            elif isinstance(part, dict):
+                size += 2 * len(part)
+                if size <= LARGE_BYTES:
+                    waiting += [part, part.values()]
+            elif isinstance(part, LISTS):
+                size += 2 + len(part)
+                waiting.append(part)
+            elif isinstance(part, TEXTS):
+                size += len(part)
+            else:
+                # An object, such as a result, or a model of a tool: by its attributes.
+                size += 2
+                names = (*getattr(kind, "__struct_fields__", ()), *getattr(kind, "__slots__", ()))
+                waiting.append([getattr(part, "__dict__", None), *(getattr(part, name, None) for name in names)])
+            if size > LARGE_BYTES:
+                break
+    return size
 
 
 class ToolError(Exception):

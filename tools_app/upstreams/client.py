@@ -32,6 +32,7 @@ from tools_app.protocol.inbound import (
 )
 from tools_app.protocol.versions import HANDSHAKE_VERSIONS, LATEST_HANDSHAKE, LATEST_MODERN, MODERN_VERSIONS
 from tools_app.tool_api.elicitation import declares
+from tools_app.tool_api.results import size_of
 from tools_app.upstreams.errors import ErrorResponse, Refused, SessionExpired, TooLarge, UpstreamFailed, result_of
 
 CLIENT: Final = {"name": "mcphub", "version": "0.1.0"}
@@ -245,7 +246,7 @@ class Client:
                 page = []
             if not isinstance(page, list) or not all(isinstance(item, dict) for item in page):
                 raise UpstreamFailed(f"The upstream gave no valid answer to {method}.")
-            length, page = await large_work.run(large_work.size_of(page), partial(_as_stored, page))
+            length, page = await large_work.run(size_of(page), partial(_as_stored, page))
             size += length
             if size > MAX_LIST_BYTES:
                 raise TooLarge(f"The upstream lists more than {MAX_LIST_BYTES} bytes of {key}.")

@@ -44,6 +44,7 @@ from tools_app.tool_api.results import (
     ToolError,
     ToolResult,
     failed,
+    size_of,
 )
 from tools_app.upstreams import connections
 from tools_app.upstreams.client import TASKS_CAPABILITY, Message
@@ -115,7 +116,7 @@ class NotificationForwarder:
             logger_name = self._scrubber.beginning(logger, MAX_LOGGER_LENGTH) if isinstance(logger, str) else None
             data = params.get("data")
             # The loop reads on after it, so that its size is bounded.
-            data = TOO_LONG if large_work.size_of(data) > LARGE_BYTES else self._scrubber.value(data)
+            data = TOO_LONG if size_of(data) > LARGE_BYTES else self._scrubber.value(data)
             self._context.log(level, data, logger_name)
 
 
@@ -236,7 +237,7 @@ class ConnectionForwarder:
         def converted() -> T:
             return convert(scrubber.value(result) if endpoint.secrets else result)
 
-        return await large_work.run(large_work.size_of(result), converted)
+        return await large_work.run(size_of(result), converted)
 
 
 def _failed(endpoint: Endpoint, problem: UpstreamFailed) -> RequestFailed:

@@ -27,7 +27,7 @@ from tools_app.core.notifications.listener import Subscription, TopicListener
 from tools_app.models import ParkedStatus
 from tools_app.models.ids import new_id
 from tools_app.protocol import exact_json
-from tools_app.tool_api.results import CallLost, ToolError
+from tools_app.tool_api.results import CallLost, ToolError, size_of
 from tools_app.upstreams import parked_rows
 from tools_app.upstreams.client import Listen, Message
 from tools_app.upstreams.errors import ErrorResponse, TaskFailed, UpstreamFailed
@@ -316,7 +316,7 @@ class _HeldCall:
         """Store what the holder has to say, if the row is in the expected state. Raises _Gone."""
         self.writes += 1
         sealed = partial(parked_rows.sealed_output, self.ticket.id, output)
-        fields["output"] = await large_work.run(large_work.size_of(output), sealed)
+        fields["output"] = await large_work.run(size_of(output), sealed)
         if not await _with_retry(parked_rows.write, self.ticket, expected, self.writes, fields):
             raise _RowChanged
         publish.notify(_topic(self.ticket.id))
@@ -337,7 +337,7 @@ class _HeldCall:
 
     async def end(self, outcome: dict[str, Any], **fields: Any) -> bool:
         """Store the outcome of a call that no other attends. False if it was answered just now, or is gone."""
-        if await large_work.run(large_work.size_of(outcome), partial(_size, outcome)) > MAX_STORED_BYTES:
+        if await large_work.run(size_of(outcome), partial(_size, outcome)) > MAX_STORED_BYTES:
             outcome = _problem(
                 f"The call ended without its answer, with a result of more than {MAX_STORED_BYTES} bytes."
             )

@@ -29,7 +29,7 @@ from tools_app.models.catalog import TOOL_NAME, TaskSupport
 from tools_app.protocol.mirrored import PREFIX, InvalidMirror, mirrored
 from tools_app.protocol.schema import CompiledSchema, InvalidSchema
 from tools_app.tool_api.context import ToolContext
-from tools_app.tool_api.results import ToolResult
+from tools_app.tool_api.results import ToolResult, size_of
 
 # Synchronous tools run in threads: two pools, so that long background tools never delay short ones. Tenants share 32
 # threads of the first pool, of which a single tenant may use 24. Calls that started while fewer tenants were active are
@@ -196,7 +196,9 @@ def _runner(
 ) -> Runner:
     async def run_here(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         value = await function(**bind(arguments, context))
-        return await large_work.run(large_work.size_of(value), partial(package, value))
+        if package is signature.unstructured and isinstance(value, str):
+            return package(value)
+        return await large_work.run(size_of(value), partial(package, value))
 
     def packaged(**arguments: Any) -> ToolResult:
         return package(function(**arguments))

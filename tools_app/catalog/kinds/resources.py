@@ -13,7 +13,7 @@ from tools_app.core import large_work
 from tools_app.models.catalog import RESOURCE_URI
 from tools_app.protocol import exact_json
 from tools_app.tool_api.context import ToolContext
-from tools_app.tool_api.results import ResourceNotFound, ResourceResult, contents
+from tools_app.tool_api.results import ResourceNotFound, ResourceResult, contents, size_of
 
 Read = Callable[[str, dict[str, str], ToolContext], Coroutine[Any, Any, ResourceResult]]
 
@@ -48,7 +48,7 @@ class ResourceFunction:
             raise ResourceNotFound
         value = await self.function.work(variables, context)
         package = partial(packaged, value, uri, self.definition.mime_type)
-        return await large_work.run(large_work.size_of(value), package)
+        return await large_work.run(size_of(value), package)
 
 
 _functions: dict[str, ResourceFunction] = {}
