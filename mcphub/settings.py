@@ -99,7 +99,6 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     # Measures the whole time of a page.
-    "tools_app.transport.stranger_queue.page_time_middleware",
     # Outermost, so that files, redirects and errors get the headers too.
     "csp.middleware.CSPMiddleware",
     "tools_app.admin.base.response_headers.response_headers",

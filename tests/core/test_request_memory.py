@@ -9,7 +9,6 @@ import pytest
 from tests.web_services import WAIT_SECONDS
 from tools_app.core import fair_scheduler, request_memory
 from tools_app.core.request_memory import MemoryBudget, TooMuchMemory
-from tools_app.core.wait_queue import Background
 
 
 @pytest.fixture
@@ -146,10 +145,10 @@ def test_another_thread_can_give_back_what_somebody_waits_for(budget: MemoryBudg
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Awaitable[None]]:
     """Run the request of a tenant, whose results may take 100 bytes."""
     monkeypatch.setattr(request_memory, "_results", MemoryBudget(lambda: (100, 1000)))
-    scheduler = fair_scheduler.FairScheduler(alone=10, together=10)
 
     async def run(work: Callable[[], Awaitable[None]], tenant: str = "acme") -> None:
-        await asyncio.create_task(scheduler.run(tenant, work))  # type: ignore[arg-type]
+        with request_memory.of_request(tenant):
+            await work()
 
     return run
 
@@ -184,8 +183,9 @@ def test_a_request_that_waits_for_memory_for_its_body_lets_another_one_run(monke
         others = asyncio.Event()
 
         async def with_body() -> None:
-            await request_memory.hold_body(60)
-            assert not bodies.try_hold("acme", 41)
+            with request_memory.of_request("acme"):
+                await request_memory.hold_body(60)
+                assert not bodies.try_hold("acme", 41)
 
         async def without_body() -> None:
             others.set()
@@ -204,17 +204,11 @@ def test_a_request_that_waits_for_memory_for_its_body_lets_another_one_run(monke
 
 
 def test_a_request_that_is_nobodys_holds_nothing(run: Callable[..., Awaitable[None]]) -> None:
-    strangers = Background("strangers", part=0.5, slots=2, max_waiting=2)
-
     async def large() -> None:
         for _ in range(2):
             await request_memory.hold_result(100)
 
-    async def scenario() -> None:
-        scheduler = fair_scheduler.FairScheduler(alone=1, together=1)
-        await asyncio.create_task(scheduler.run_background(strangers, None, large()))
-
-    asyncio.run(soon(scenario()))
+    asyncio.run(soon(large()))
 
 
 def test_a_request_that_holds_something_does_not_wait_for_more(run: Callable[..., Awaitable[None]]) -> None:

@@ -1,15 +1,13 @@
-"""Scheduling of Django's pages after tenants' requests, and their use of threads."""
+"""Scheduling of Django's pages after tenants' requests."""
 
 import asyncio
 from typing import Any
 
 import pytest
-from django.http import HttpRequest, HttpResponse
 
-from tools_app.core.fair_scheduler import FairScheduler
-from tools_app.core.wait_queue import Background
+from tools_app.core.fair_scheduler import FairScheduler, Group
 from tools_app.transport import stranger_queue
-from tools_app.transport.stranger_queue import page_time_middleware, queued_pages
+from tools_app.transport.stranger_queue import queued_pages
 
 pytestmark = pytest.mark.servers
 
@@ -41,36 +39,22 @@ async def status(application: Any, address: str = "192.0.2.1") -> tuple[int, dic
 
 
 def test_beyond_the_pages_that_may_wait_the_answer_is_503(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stranger_queue, "PAGES", Background("pages", part=0.2, slots=1, max_waiting=2))
+    monkeypatch.setattr(stranger_queue, "PAGES", Group("pages", slots=1, max_waiting=2, interval=0.0))
 
     async def scenario() -> None:
-        going_on = asyncio.Event()
+        running, going_on = asyncio.Event(), asyncio.Event()
 
         async def pages(scope: Any, receive: Any, send: Any) -> None:
+            running.set()
             await going_on.wait()
             await send({"type": "http.response.start", "status": 200})
 
-        tasks = [asyncio.create_task(status(queued_pages(pages))) for _ in range(4)]
+        tasks = [asyncio.create_task(status(queued_pages(pages)))]
+        await running.wait()
+        tasks += [asyncio.create_task(status(queued_pages(pages))) for _ in range(3)]
         refused, headers = await tasks[3]
         assert (refused, headers[b"retry-after"]) == (503, b"1")
         going_on.set()
         assert [(await task)[0] for task in tasks[:3]] == [200, 200, 200]
-
-    asyncio.run(asyncio.wait_for(scenario(), WAIT_SECONDS))
-
-
-def test_the_time_of_a_page_in_its_thread_is_charged(web: Web) -> None:
-    def view(_request: HttpRequest) -> HttpResponse:
-        return HttpResponse(str(sum(range(300_000))))
-
-    respond = page_time_middleware(view)
-
-    async def pages(_scope: Any, _receive: Any, send: Any) -> None:
-        await asyncio.to_thread(respond, HttpRequest())
-        await send({"type": "http.response.start", "status": 200})
-
-    async def scenario() -> None:
-        await status(queued_pages(pages))
-        assert web.scheduler._tenants[stranger_queue.PAGES].used > 0.001
 
     asyncio.run(asyncio.wait_for(scenario(), WAIT_SECONDS))

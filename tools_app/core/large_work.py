@@ -3,13 +3,11 @@
 What is small is done at once: to hand it to a thread would take longer.
 """
 
-import time
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
 from typing import Final, TypeVar
 
-from tools_app.core import fair_scheduler
 from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.fair_threads import FairThreads
 from tools_app.core.runtime import Service
@@ -24,18 +22,10 @@ _threads = Service(lambda: FairThreads("large-work", THREADS), FairThreads.stop)
 
 
 async def run(size: int, work: Callable[[], T]) -> T:
-    """Return the result of `work` on `size` bytes. Its time is charged to the current request.
+    """Return the result of `work` on `size` bytes. Raises what it raises.
 
-    A thread goes on with work whose task was cancelled. Raises what `work` raises.
+    A thread goes on with work whose task was cancelled.
     """
     if size <= LARGE_BYTES:
         return work()
-    spent, result = await _threads().run(log_context.tenant(), partial(copy_context().run, _timed, work))
-    fair_scheduler.charge(spent)
-    return result
-
-
-def _timed(work: Callable[[], T]) -> tuple[float, T]:
-    began = time.thread_time()
-    result = work()
-    return time.thread_time() - began, result
+    return await _threads().run(log_context.tenant(), partial(copy_context().run, work))

@@ -6,8 +6,9 @@ the number of connections bounds it. Threads without a request of a tenant, such
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from threading import Lock
@@ -187,6 +188,46 @@ class MessageMemory:
         self._complete.clear()
 
 
+class _RequestMemory:
+    """What one request of a tenant holds until it is over."""
+
+    def __init__(self, tenant: Hashable) -> None:
+        self.tenant = tenant
+        self.is_over = False
+        # Appended to and taken from by several threads.
+        self._held: list[tuple[MemoryBudget, int]] = []
+
+    def add(self, budget: MemoryBudget, size: int) -> None:
+        self._held.append((budget, size))
+        if self.is_over:
+            self.give_back()
+
+    def holds(self, budget: MemoryBudget) -> bool:
+        return any(held is budget for held, _ in self._held)
+
+    def give_back(self) -> None:
+        with suppress(IndexError):
+            while self._held:
+                budget, size = self._held.pop()
+                budget.free(self.tenant, size)
+
+
+_request: ContextVar[_RequestMemory | None] = ContextVar("request_memory", default=None)
+
+
+@contextmanager
+def of_request(tenant: Hashable) -> Iterator[None]:
+    """Count what the current task holds for a tenant's request, and give it back when that is over."""
+    memory = _RequestMemory(tenant)
+    token = _request.set(memory)
+    try:
+        yield
+    finally:
+        _request.reset(token)
+        memory.is_over = True
+        memory.give_back()
+
+
 class _BatchAnswer:
     """Whether something is held for one answer of a batch, whose other answers hold memory of the same request."""
 
@@ -216,32 +257,30 @@ async def cover_result(size: int) -> None:
 
     What an answer of an upstream takes is about what the result takes that is made of it.
     """
-    slot = fair_scheduler.current_slot()
-    if slot is None:
+    request, answer = _request.get(), _batch_answer.get()
+    if request is None:
         return
-    answer = _batch_answer.get()
-    is_held = slot.holds(_results) if answer is None else answer.is_held
+    is_held = request.holds(_results) if answer is None else answer.is_held
     if not is_held:
         await _hold(_results, size)
 
 
 def give_back() -> None:
     """Give back now what the current request holds."""
-    if (slot := fair_scheduler.current_slot()) is not None:
-        slot.give_back()
+    if (request := _request.get()) is not None:
+        request.give_back()
 
 
 async def _hold(budget: MemoryBudget, size: int, before_waiting: Callable[[], None] = lambda: None) -> None:
-    slot = fair_scheduler.current_slot()
-    if slot is None or slot.tenant.background is not None:
+    request = _request.get()
+    if request is None:
         return
-    tenant = slot.tenant.id
-    if not budget.try_hold(tenant, size):
-        if slot.holds(budget):
+    if not budget.try_hold(request.tenant, size):
+        if request.holds(budget):
             # Requests that hold some and wait for more would wait for each other.
             raise TooMuchMemory
         before_waiting()
-        await budget.hold(tenant, size)
-    slot.hold(budget, size)
+        await budget.hold(request.tenant, size)
+    request.add(budget, size)
     if budget is _results and (answer := _batch_answer.get()) is not None:
         answer.is_held = True

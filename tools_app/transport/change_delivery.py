@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import copy_context
 
-from tools_app.core import fair_scheduler
 from tools_app.methods.subscriptions import ChangeStream
 from tools_app.protocol.sse import Frame
 from tools_app.transport.request import AsgiRequest, Send
@@ -50,7 +49,7 @@ class ChangeDelivery:
         self._open_stream = open_stream
         self._changes = changes
         self._farewell = farewell
-        # Its messages are charged to its tenant, also if another one wakes it.
+        # Its messages are written in the context of its own request, also if another one wakes it.
         self._context = copy_context()
         self._until_over: asyncio.Timeout | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -70,8 +69,6 @@ class ChangeDelivery:
             self._web.keep_alive.note_activity(self._keep_alive)
             if self._web.draining:
                 self._open_stream.end()
-            # A stream usually ends with its connection.
-            fair_scheduler.charge_connection()
             with suppress(TimeoutError):
                 async with asyncio.timeout(None) as self._until_over:
                     self._write_soon()
@@ -102,7 +99,7 @@ class ChangeDelivery:
 
     async def _write(self) -> None:
         try:
-            await fair_scheduler.measured(self._write_all())
+            await self._write_all()
         except Exception:
             log.exception("A stream broke")
             with suppress(Exception):

@@ -141,7 +141,7 @@ class Connection:
         """Decode a large message when its tenant's turn comes. Raises RpcError."""
         principal = await self._current_principal()
         # A task of its own: a slot belongs to the task that runs in it.
-        return await asyncio.create_task(self._web.scheduler.run(principal.tenant_id, decode_large, raw))
+        return await asyncio.create_task(self._web.run(principal.tenant_id, decode_large, raw))
 
     async def _count(self, value: Any) -> bool:
         """Count a message, or each of a batch. Above the limit, requests are rejected and other messages ignored."""
@@ -194,7 +194,7 @@ class Connection:
             if request.method == subscriptions.LISTEN and _may_listen(context):
                 await self._listen(context)
                 return
-            await self._web.scheduler.run(
+            await self._web.run(
                 context.principal.tenant_id, send_answer, partial(answer, context), response_sender.send
             )
         except Exception as problem:  # noqa: BLE001 - nothing may leave a channel but JSON-RPC
@@ -267,7 +267,7 @@ class Connection:
 
     async def _answer_batch(self, principal: Principal, contexts: list[RequestContext], malformed: list[bytes]) -> None:
         try:
-            await self._web.scheduler.run(
+            await self._web.run(
                 principal.tenant_id, send_answer, partial(answer_batch, contexts, malformed), self._send_queue.send
             )
         except RpcError as refusal:

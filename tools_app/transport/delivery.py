@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from tools_app.calls.stop_reasons import CLIENT_LEFT
-from tools_app.core import fair_scheduler
 from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
 from tools_app.protocol.sse import Frame
 from tools_app.transport.request import AsgiRequest, Send
@@ -59,7 +58,7 @@ class Delivery:
 
     async def deliver(self, work: Coroutine[Any, Any, Reply]) -> None:
         """Run `work` and write its messages and reply. After a disconnect, the era decides whether it continues."""
-        answering = self._web.loop.create_task(fair_scheduler.measured(self._awaking(work)))
+        answering = self._web.loop.create_task(self._awaking(work))
         try:
             await self.buffer.wait(timer=self._web.timer)
             if answering.done():
@@ -139,8 +138,6 @@ class Delivery:
         if self.buffer.messages:
             await self._write_messages()
         as_stream = self._stream is not None or not self._accepted.json
-        if reply.message is not None and len(reply.message) >= fair_scheduler.LARGE_BYTES:
-            fair_scheduler.charge_transfer(len(reply.message))
         if not as_stream and reply.message is not None:
             await send_reply(self._send, reply, self._headers)
             return
@@ -200,10 +197,8 @@ async def deliver_stream(
         await stream.begin(headers)
         web.streams.add(open_stream)
         web.keep_alive.note_activity(buffer.request_keep_alive)
-        # A stream usually ends with its connection.
-        fair_scheduler.charge_connection()
-        pumping = asyncio.create_task(fair_scheduler.measured(_pump(messages, buffer)))
-        watching = asyncio.create_task(fair_scheduler.measured(http_request.disconnected()))
+        pumping = asyncio.create_task(_pump(messages, buffer))
+        watching = asyncio.create_task(http_request.disconnected())
         ending = web.loop.create_future()
         open_stream.on_end(partial(_resolve, ending))
         if web.draining:

@@ -29,7 +29,7 @@ from tools_app.audit.recorder import denials
 from tools_app.audit.recorder.denials import Denial
 from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls import limits
-from tools_app.core import fair_scheduler, hub_path, request_origin
+from tools_app.core import hub_path, request_origin
 from tools_app.core.config import config
 from tools_app.core.urls import split_url
 from tools_app.issuers import direct
@@ -225,8 +225,7 @@ class RequestHandler:
         except Disconnected:
             pass
         except Exception as problem:  # noqa: BLE001 - nothing may leave the endpoint but JSON-RPC
-            # Its slot is released by now, but the time of the error response is still charged to its tenant.
-            await fair_scheduler.measured(self._refuse(as_rpc_error(problem)))
+            await self._refuse(as_rpc_error(problem))
         finally:
             self.web.busy -= 1
 
@@ -237,9 +236,7 @@ class RequestHandler:
     async def _serve(self) -> None:
         if not is_known(self.authenticator.credential, self.http_request.tenant_slug):
             self._had_slot = True
-            await self.web.scheduler.run_background(
-                STRANGERS, self.authenticator.rate_limit_key, self._check_and_authenticate()
-            )
+            await self.web.scheduler.run(STRANGERS, self._check_and_authenticate, self.authenticator.rate_limit_key)
         else:
             await self._check_and_authenticate()
         if self.authenticator.principal is None:
@@ -250,7 +247,7 @@ class RequestHandler:
         if hub_path.HEADER in self.http_request.headers:
             hub_path.enter(self.http_request.headers[hub_path.HEADER])
         self._had_slot = True
-        await self.web.scheduler.run(self.principal.tenant_id, self.answer)
+        await self.web.run(self.principal.tenant_id, self.answer)
 
     async def _check_and_authenticate(self) -> None:
         """Check and authenticate a request. Raises RpcError. CORS preflight requests are answered here."""
@@ -278,9 +275,9 @@ class RequestHandler:
         principal = self.authenticator.principal
         with suppress(RpcError):
             if principal is None:
-                await self.web.scheduler.run_background(STRANGERS, self.authenticator.rate_limit_key, _nothing())
+                await self.web.scheduler.run(STRANGERS, _nothing, self.authenticator.rate_limit_key)
             else:
-                await self.web.scheduler.run(principal.tenant_id, _nothing)
+                await self.web.run(principal.tenant_id, _nothing)
 
     def _check_not_stopping(self) -> None:
         """Raise RpcError while the hub drains, for work that outlasts its request."""

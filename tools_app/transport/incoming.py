@@ -15,7 +15,6 @@ Authenticate = Callable[[], Awaitable[Principal | None]]
 
 async def decode_large(raw: bytes) -> Any:
     """Return the value of a message above `fair_scheduler.LARGE_BYTES`, in a slot of its tenant. Raises RpcError."""
-    fair_scheduler.charge_transfer(len(raw))
     await fair_scheduler.long_step(len(raw))
     value = jsonrpc.decode(raw)
     await fair_scheduler.long_step(len(raw))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tools_app.protocol.errors import INVALID_REQUEST, RpcError
@@ -35,7 +36,7 @@ def mcp_application(pages: Application) -> Application:
     async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
         fault = head_of(scope).fault if scope["type"] in ("http", "websocket") else None
         if fault is not None:
-            await queued(scope, _refuse(fault, scope, receive, send), send)
+            await queued(scope, partial(_refuse, fault, scope, receive, send), send)
             return
         match = MCP_PATH.match(scope.get("path", ""))
         consumers = SOCKET_CONSUMERS if scope["type"] == "websocket" else HTTP_CONSUMERS

@@ -1,17 +1,17 @@
 """Shared state of a web process's event loop: listener, open streams, scheduler, its lag, and whether it stops."""
 
 import asyncio
-import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
 from tools_app.access import impersonation, principal, sessions
 from tools_app.access.oauth import tenant_scopes
-from tools_app.audit.recorder import recorder
 from tools_app.calls import run
 from tools_app.catalog import compiled
+from tools_app.core import request_memory
 from tools_app.core.fair_scheduler import FairScheduler
 from tools_app.core.notifications.listener import TopicListener
 from tools_app.issuers import direct
@@ -21,13 +21,11 @@ from tools_app.transport.responses import SharedTimer
 from tools_app.transport.streams import KeepAliveTimer, OpenStreams
 from tools_app.upstreams.exchanges import direct as direct_upstreams
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 # Most calls end within this time and need no task that watches for a disconnect.
 QUICK_SECONDS = 0.05
-# The interpreter's switch interval while several tenants are busy: the recorder's thread needs the interpreter several
-# times per batch, and waits that long each time, and the event loop as long for the thread of a page. With 0.1 ms, they
-# switch so often that all take longer. A tenant that is alone gets larger batches with Python's default 5 ms.
-SHARED_SWITCH_SECONDS = 0.0003
-SWITCH_SECONDS = sys.getswitchinterval()
 # Concurrent requests: of a tenant that is alone, and of several together. More of them make batches of records larger;
 # fewer shorten the wait for another tenant's requests.
 ALONE, TOGETHER = 64, 8
@@ -49,13 +47,7 @@ class WebState:
         self.timer = SharedTimer(loop, QUICK_SECONDS)
         self.keep_alive = KeepAliveTimer(loop)
         self.scheduler = FairScheduler(
-            alone=ALONE,
-            together=TOGETHER,
-            reclaim_after=PATIENCE_SECONDS,
-            max_waiting=MAX_WAITING,
-            give_way=recorder.give_way,
-            meter=time.thread_time,
-            share=_share_the_interpreter,
+            alone=ALONE, together=TOGETHER, reclaim_after=PATIENCE_SECONDS, max_waiting=MAX_WAITING
         )
         self.requests: defaultdict[str, int] = defaultdict(int)
         self.listener.handle("catalog", lambda tenant_id: compiled.cache.forget(UUID(tenant_id)))
@@ -64,6 +56,16 @@ class WebState:
         direct_upstreams.open_here()
         process.start("web")
         self._measure()
+
+    async def run(
+        self, tenant_id: UUID, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run `work` for a tenant's request in its turn, and free the memory that it held. The task serves only this.
+
+        Raises RpcError if too many requests of the tenant wait, and what `work` raises.
+        """
+        with request_memory.of_request(tenant_id):
+            return await self.scheduler.run(tenant_id, partial(work, *args, **kwargs))
 
     def _measure(self) -> None:
         metrics_registry.gauge("mcphub_open_streams", lambda: sum(len(web.streams) for web in list(_states.values())))
@@ -74,10 +76,6 @@ class WebState:
         requests, self.requests = self.requests, defaultdict(int)
         for transport, count in requests.items():
             metrics_registry.add("mcphub_requests_total", count, (transport,))
-
-
-def _share_the_interpreter(shared: bool) -> None:
-    sys.setswitchinterval(SHARED_SWITCH_SECONDS if shared else SWITCH_SECONDS)
 
 
 def _stop(call_id: str) -> None:

@@ -22,9 +22,8 @@ from tools_app.audit.recorder.redaction import is_secret
 from tools_app.catalog.kinds import signature
 from tools_app.catalog.kinds.base import Runner, ToolDefinition
 from tools_app.core import large_work
-from tools_app.core.fair_scheduler import FairScheduler
+from tools_app.core.fair_scheduler import FairScheduler, Slot
 from tools_app.core.runtime import Service
-from tools_app.core.wait_queue import Slot
 from tools_app.models.catalog import TOOL_NAME, TaskSupport
 from tools_app.protocol.mirrored import PREFIX, InvalidMirror, mirrored
 from tools_app.protocol.schema import CompiledSchema, InvalidSchema
