@@ -10,6 +10,7 @@ import re
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
@@ -271,8 +272,8 @@ class Scrubber:
         try:
             written = orjson.dumps(value)
         except TypeError:
-            # A number that orjson cannot write, half of a surrogate pair, or many levels.
-            written = _bytes(json.dumps(value, ensure_ascii=False))
+            # A long number, half of a surrogate pair, or many levels.
+            written = _bytes(json.dumps(value, ensure_ascii=False, default=str))
         finder = self._finder.occurring_in(written)
         return value if finder is None else _redacted(value, finder)
 
@@ -285,7 +286,7 @@ def _redacted(value: Any, finder: ValueFinder) -> Any:
             return {_redacted(key, finder): _redacted(item, finder) for key, item in value.items()}
         case list():
             return [_redacted(item, finder) for item in value]
-        case int() | float() if finder.is_in_numbers and finder.finds(str(value)):
+        case int() | float() | Decimal() if finder.is_in_numbers and finder.finds(str(value)):
             return REPLACEMENT
         case _:
             return value

@@ -3,7 +3,6 @@
 Arguments are encoded for their position, and the final URL is checked again to lie under the configured one.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +13,8 @@ from tools_app.catalog.http.client import Outbound
 from tools_app.catalog.http.urls import Url, has_parent_segments, stays_under
 from tools_app.catalog.kinds import templates
 from tools_app.catalog.kinds.http_config import HttpConfig, base_of, body_templates, outer_templates
-from tools_app.catalog.kinds.templates import AS_JSON, Argument, Template, Values, as_text, rendered
+from tools_app.catalog.kinds.templates import Argument, Template, Values, as_text, rendered
+from tools_app.protocol import exact_json
 from tools_app.tool_api.results import ToolError
 
 DEFAULT_HEADERS = {
@@ -166,6 +166,6 @@ def _filled_text(template: Template, values: Values) -> Any:
 
 def _json(value: Any) -> bytes:
     try:
-        return json.dumps(value, **AS_JSON).encode()
+        return exact_json.dumps(exact_json.with_decimals(value))
     except (TypeError, ValueError, RecursionError) as problem:
         raise ToolError("The arguments cannot be serialized as JSON.") from problem

@@ -1,7 +1,6 @@
 """Building of the request of an operation from the arguments of a call. No I/O."""
 
 import binascii
-import json
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,7 @@ from tools_app.catalog.kinds import operation_styles as styles
 from tools_app.catalog.kinds.http_request import DEFAULT_HEADERS
 from tools_app.catalog.kinds.operation_config import Body, BodyField, OperationConfig, Parameter
 from tools_app.catalog.kinds.operation_styles import encoded, pairs, query_text, scalar
-from tools_app.catalog.kinds.templates import AS_JSON
+from tools_app.protocol import exact_json
 from tools_app.tool_api.results import ToolError
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -319,6 +318,6 @@ def _as_content(value: Any, parameter: Parameter) -> str:
 
 def _as_json(value: Any) -> str:
     try:
-        return json.dumps(value, **AS_JSON)
+        return exact_json.dumps(exact_json.with_decimals(value)).decode()
     except (TypeError, ValueError, RecursionError) as problem:
         raise ToolError("The arguments cannot be serialized as JSON.") from problem

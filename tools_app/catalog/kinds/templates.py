@@ -4,21 +4,18 @@ A literal brace is doubled. Templates do not depend on their position: encoding 
 by the function that they are rendered with.
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from math import isfinite
-from typing import Any, Final
+from typing import Any
 
 from tools_app.core.bounded_cache import cached_for_short_names
+from tools_app.protocol import exact_json
 from tools_app.tool_api.results import ToolError
 
 _TOKEN = re.compile(r"(?P<brace>\{\{|\}\})|\{(?P<secret>secret:)?(?P<name>[A-Za-z0-9_$.-]+)\}|(?P<literal>[^{}]+)")
-
-
-AS_JSON: Final[dict[str, Any]] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
 
 
 class BadTemplate(ValueError):
@@ -130,11 +127,12 @@ def as_text(value: Any, name: str) -> str:
 
     Raises ToolError for invalid Unicode, and for what is no JSON.
     """
-    if isinstance(value, float) and isfinite(value):
+    if isinstance(value, float | Decimal) and isfinite(value):
         # A whole number may be an integer to its service, which reads neither 5.0 nor 1e+16.
-        return str(int(value)) if value.is_integer() else format(Decimal(repr(value)), "f")
+        exact = value if isinstance(value, Decimal) else Decimal(repr(value))
+        return str(int(exact)) if exact == exact.to_integral_value() else format(exact, "f")
     try:
-        text = value if isinstance(value, str) else json.dumps(value, **AS_JSON)
+        text = value if isinstance(value, str) else exact_json.dumps(exact_json.with_decimals(value)).decode()
     except (TypeError, ValueError, RecursionError) as problem:
         raise ToolError(f"The argument '{name}' cannot be written as text.") from problem
     try:
