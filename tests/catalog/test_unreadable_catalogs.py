@@ -43,9 +43,9 @@ def test_what_cannot_be_used_is_one_log_line_of_each_kind_however_much_it_is(
     lines = [record.getMessage() for record in caplog.records if record.name.startswith("tools_app")]
     assert [line.partition(":")[0] for line in lines] == [
         "20 secrets of tenant acme were encrypted with another key",
-        "40 items of tenant acme are invalid and not offered",
+        "40 rows of tenant acme are not offered",
         f"20 skills of tenant {tenant.pk} are invalid",
-        "20 definitions of an upstream are too large or cannot be stored",
+        "20 of an upstream's tools are not offered",
     ]
     assert all(line.endswith(f"; and {count} more") for line, count in zip(lines, (17, 37, 17, 17), strict=True))
 

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
@@ -147,8 +148,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Awaitable[None]]:
     monkeypatch.setattr(request_memory, "_results", MemoryBudget(lambda: (100, 1000)))
 
     async def run(work: Callable[[], Awaitable[None]], tenant: str = "acme") -> None:
-        with request_memory.of_request(tenant):
-            await work()
+        await asyncio.create_task(request_memory.run_for(tenant, work))  # type: ignore[arg-type]
 
     return run
 
@@ -183,15 +183,14 @@ def test_a_request_that_waits_for_memory_for_its_body_lets_another_one_run(monke
         others = asyncio.Event()
 
         async def with_body() -> None:
-            with request_memory.of_request("acme"):
-                await request_memory.hold_body(60)
-                assert not bodies.try_hold("acme", 41)
+            await request_memory.hold_body(60)
+            assert not bodies.try_hold("acme", 41)
 
         async def without_body() -> None:
             others.set()
 
         assert bodies.try_hold("acme", 100)
-        first = asyncio.create_task(scheduler.run("acme", with_body))
+        first = asyncio.create_task(request_memory.run_for("acme", partial(scheduler.run, "acme", with_body)))
         await asyncio.sleep(0)
         second = asyncio.create_task(scheduler.run("acme", without_body))
         await asyncio.wait_for(others.wait(), WAIT_SECONDS)

@@ -112,7 +112,7 @@ def test_an_admin_changes_what_a_connection_may_use(
     key = row.key
     shown = timezone.localtime(key.expires_at).strftime("%Y-%m-%dT%H:%M:%S")
     assert f'value="{shown}"' in page
-    assert admin.post(url, {"tool_patterns": "echo", "expires_at": shown}).status_code == 302
+    assert admin.post(url, {"tool_patterns": "tool=echo", "expires_at": shown}).status_code == 302
     assert ApiKey.objects.get(pk=key.pk).expires_at == key.expires_at
     assert not Change.objects.filter(kind="connection", action="changed").exists()
     data = {"tool_patterns": "count", "methods": "tools/*", "networks": "", "calls_per_minute": "7"}

@@ -58,7 +58,7 @@ def test_a_stored_tool_whose_pattern_is_refused_by_now_is_left_out_and_takes_no_
     (record,) = [record for record in caplog.records if record.name == compiled.__name__]
     assert record.levelname == "WARNING"
     # One line, whatever the number of rows.
-    assert record.getMessage().startswith("5 items of tenant acme are invalid and not offered: tool find: ")
+    assert record.getMessage().startswith("5 rows of tenant acme are not offered: tool find: ")
     assert record.getMessage().count("properties.x.pattern") == 3
     assert record.getMessage().endswith("; and 2 more")
 

@@ -15,13 +15,16 @@ from contextvars import ContextVar
 from time import monotonic
 from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
+
 from tools_app.protocol.errors import OVER_LIMIT, RpcError
 
 T = TypeVar("T")
 
-# How long a tenant counts as busy after its last request, and how often that and what waits are looked at.
+# How long a tenant counts as busy after its last request.
 IDLE_SECONDS: Final = 0.25
-CHECK_SECONDS: Final = 0.01
+# How often it is tried to start what waits: nothing tells that time has passed.
+RETRY_SECONDS: Final = 0.01
 # From this size on, each step of a request runs in a loop iteration of its own.
 LARGE_BYTES: Final = 64 * 1024
 
@@ -38,11 +41,12 @@ class Group(NamedTuple):
     interval: float
 
 
-class Slot:
+class Slot(msgspec.Struct, eq=False):
     """A slot of `owner` that is in use since a time of the scheduler's clock."""
 
-    def __init__(self, scheduler: "FairScheduler", owner: "Owner", since: float) -> None:
-        self.scheduler, self.owner, self.since = scheduler, owner, since
+    scheduler: "FairScheduler"
+    owner: "Owner"
+    since: float
 
 
 class Owner:
@@ -134,6 +138,7 @@ class FairScheduler:
         self._turns: dict[Hashable, Owner] = {}
         self._busy_tenants = 0
         self._admission: asyncio.Handle | None = None
+        self._retry: asyncio.TimerHandle | None = None
 
     async def run(self, id: Hashable, work: Callable[[], Coroutine[Any, Any, T]], caller: Hashable = None) -> T:
         """Run `work` of a tenant or a group in a slot, which it may release. The task must serve only this work.
@@ -189,7 +194,8 @@ class FairScheduler:
     def _free(self, slot: Slot) -> None:
         slot.owner.running.pop(slot, None)
         slot.owner.seen = self._clock()
-        self._admit_soon()
+        if self._turns:
+            self._admit_soon()
 
     def _admit_soon(self) -> None:
         if self._turns and self._admission is None:
@@ -208,21 +214,23 @@ class FairScheduler:
                 self._turns[owner.id] = owner
             self._admit_soon()
             return
+        if self._turns and self._retry is None:
+            self._retry = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._retry_now)
+
+    def _retry_now(self) -> None:
+        self._retry = None
+        self._admit_soon()
 
     def _has_free(self, owner: Owner) -> bool:
         """Return whether a request may start now."""
-        now = self._clock()
-        self._reclaim(owner, now)
-        if owner.group is None:
-            share = self._alone if self._busy_tenants <= 1 else max(1, self._together // self._busy_tenants)
-            return len(owner.running) < share
-        is_due = not self._busy_tenants or now >= owner.started + owner.group.interval
-        return is_due and len(owner.running) < owner.group.slots
-
-    def _reclaim(self, owner: Owner, now: float) -> None:
-        running = owner.running
+        now, running = self._clock(), owner.running
         while running and (oldest := next(iter(running))).since <= now - self._reclaim_after:
             del running[oldest]
+        if owner.group is None:
+            share = self._alone if self._busy_tenants <= 1 else max(1, self._together // self._busy_tenants)
+            return len(running) < share
+        is_due = not self._busy_tenants or now >= owner.started + owner.group.interval
+        return is_due and len(running) < owner.group.slots
 
     def _start(self, owner: Owner) -> Slot:
         owner.started = self._clock()
@@ -236,18 +244,16 @@ class FairScheduler:
             owner = self._owners[id] = Owner(id)
             self._busy_tenants += owner.group is None
             if len(self._owners) == 1:
-                asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
+                asyncio.get_running_loop().call_later(IDLE_SECONDS, self._forget_idle)
         owner.seen = self._clock()
         return owner
 
-    def _check(self) -> None:
-        """Forget who is idle, and admit what waits for time to pass: an interval, or that of a slot to be reclaimed."""
+    def _forget_idle(self) -> None:
         now = self._clock()
         for owner in [*self._owners.values()]:
-            self._reclaim(owner, now)
-            if not (owner.running or owner.count) and now - owner.seen > IDLE_SECONDS:
+            # Slots of an owner that was not seen for so long are reclaimed.
+            if not owner.count and now - owner.seen > (self._reclaim_after if owner.running else IDLE_SECONDS):
                 del self._owners[owner.id]
                 self._busy_tenants -= owner.group is None
-        self._admit_soon()
         if self._owners:
-            asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
+            asyncio.get_running_loop().call_later(IDLE_SECONDS, self._forget_idle)

@@ -6,16 +6,20 @@ the number of connections bounds it. Threads without a request of a tenant, such
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
 
 from tools_app.core import fair_scheduler
 from tools_app.core.config import config
+
+T = TypeVar("T")
 
 # How many of the largest bodies and results one tenant may hold, and all of them together.
 BODIES, BODIES_IN_ALL = 16, 64
@@ -188,44 +192,41 @@ class MessageMemory:
         self._complete.clear()
 
 
-class _RequestMemory:
-    """What one request of a tenant holds until it is over."""
+class _RequestMemory(msgspec.Struct, eq=False):
+    """What one request of a tenant holds until it is over. `held` is appended to and taken from by several threads."""
 
-    def __init__(self, tenant: Hashable) -> None:
-        self.tenant = tenant
-        self.is_over = False
-        # Appended to and taken from by several threads.
-        self._held: list[tuple[MemoryBudget, int]] = []
+    tenant: Hashable
+    held: list[tuple[MemoryBudget, int]] = []
+    is_over: bool = False
 
     def add(self, budget: MemoryBudget, size: int) -> None:
-        self._held.append((budget, size))
+        self.held.append((budget, size))
         if self.is_over:
             self.give_back()
 
     def holds(self, budget: MemoryBudget) -> bool:
-        return any(held is budget for held, _ in self._held)
+        return any(held is budget for held, _ in self.held)
 
     def give_back(self) -> None:
         with suppress(IndexError):
-            while self._held:
-                budget, size = self._held.pop()
+            while self.held:
+                budget, size = self.held.pop()
                 budget.free(self.tenant, size)
 
 
 _request: ContextVar[_RequestMemory | None] = ContextVar("request_memory", default=None)
 
 
-@contextmanager
-def of_request(tenant: Hashable) -> Iterator[None]:
-    """Count what the current task holds for a tenant's request, and give it back when that is over."""
+async def run_for(tenant: Hashable, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run `work` for a tenant's request, and give back what it holds when it is over. The task serves only this."""
     memory = _RequestMemory(tenant)
-    token = _request.set(memory)
+    _request.set(memory)
     try:
-        yield
+        return await work()
     finally:
-        _request.reset(token)
         memory.is_over = True
-        memory.give_back()
+        if memory.held:
+            memory.give_back()
 
 
 class _BatchAnswer:

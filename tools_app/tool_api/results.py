@@ -118,7 +118,7 @@ def size_of(value: Any) -> int:
                 # An object, such as a result, or a model of a tool: by its attributes.
                 size += 2
                 names = (*getattr(kind, "__struct_fields__", ()), *getattr(kind, "__slots__", ()))
-                waiting.append([getattr(part, "__dict__", None), *(getattr(part, name, None) for name in names)])
+                waiting.append([getattr(part, "__dict__", None), *[getattr(part, name, None) for name in names]])
             if size > LARGE_BYTES:
                 break
     return size

@@ -57,15 +57,15 @@ class WebState:
         process.start("web")
         self._measure()
 
-    async def run(
+    def run(
         self, tenant_id: UUID, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    ) -> Coroutine[Any, Any, T]:
         """Run `work` for a tenant's request in its turn, and free the memory that it held. The task serves only this.
 
         Raises RpcError if too many requests of the tenant wait, and what `work` raises.
         """
-        with request_memory.of_request(tenant_id):
-            return await self.scheduler.run(tenant_id, partial(work, *args, **kwargs))
+        in_turn = partial(self.scheduler.run, tenant_id, partial(work, *args, **kwargs))
+        return request_memory.run_for(tenant_id, in_turn)
 
     def _measure(self) -> None:
         metrics_registry.gauge("mcphub_open_streams", lambda: sum(len(web.streams) for web in list(_states.values())))
