@@ -24,7 +24,7 @@ T = TypeVar("T")
 # How long a tenant counts as busy after its last request.
 IDLE_SECONDS: Final = 0.25
 # How often it is tried to start what waits: nothing tells that time has passed.
-RETRY_SECONDS: Final = 0.01
+RETRY_SECONDS: Final = 0.005
 # From this size on, each step of a request runs in a loop iteration of its own.
 LARGE_BYTES: Final = 64 * 1024
 
