@@ -62,6 +62,7 @@ from tools_app.catalog.openapi import arguments as openapi_arguments
 from tools_app.catalog.openapi import bundle as openapi_bundle
 from tools_app.catalog.openapi import operations as openapi
 from tools_app.catalog.openapi import reader as openapi_reader
+from tools_app.catalog.openapi import selection
 from tools_app.catalog.sources import settings as source_settings
 from tools_app.catalog.validation import sizes
 from tools_app.catalog.validation.items import prompt_faults, resource_faults, tool_faults
@@ -962,6 +963,17 @@ def api_sources(ctx: ProbeContext) -> None:
     assert source_settings.source_faults(sources[-1]) == {}
     sources[-1].save()
     assert "name" in source_settings.source_faults(ApiSource(tenant=tenant, name="more"))
+
+
+@probe("patterns of the selected operations of an API source")
+def selected_operations(ctx: ProbeContext) -> None:
+    def faults(*patterns: str) -> Any:
+        return source_settings.source_faults(ApiSource(tenant=ctx.tenant, name="x", selection=list(patterns)))
+
+    pattern = "/" + "x" * (selection.MAX_PATTERN - 1)
+    assert "selection" not in faults(*[pattern] * selection.MAX_PATTERNS)
+    assert "selection" in faults(*[pattern] * (selection.MAX_PATTERNS + 1))
+    assert "selection" in faults(pattern + "x")
 
 
 @probe("connections of a tenant to upstreams, in a process")
