@@ -215,6 +215,14 @@ def test_large_payloads_are_cut_on_the_page_and_whole_in_the_file(
     assert [event["data"]["data"][-7:] for event in events] == ["its-end"]
 
 
+def test_events_with_long_numbers_are_shown_and_downloaded(as_: Any, page: Any, acme: Any) -> None:
+    number = "12345678901234567890123"
+    CallEvent.objects.filter(call=acme.call).update(kind="log", data=f'{{"level": "info", "data": {number}}}')
+    client = as_("auditor")
+    assert number in shown(client, page, acme.call)
+    assert number in client.get(download(acme.call, "events")).content.decode()
+
+
 def test_a_file_of_events_is_bounded(as_: Any, acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downloads, "MAX_BYTES", 300)
     for number in range(2, 9):

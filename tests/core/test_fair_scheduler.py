@@ -282,21 +282,44 @@ async def test_while_a_tenant_is_busy_a_group_starts_one_request_in_an_interval(
 
 
 @running
-async def test_a_group_starts_behind_tenants_that_wait() -> None:
-    scheduler = FairScheduler(alone=1, together=1)
-    (slot,) = acquired(scheduler, A, 1)
-    order: list[str] = []
+async def test_a_tenant_that_always_has_waiting_requests_leaves_a_group_its_intervals() -> None:
+    scheduler = FairScheduler(alone=4, together=4)
+    group = Group("strangers", slots=2, max_waiting=100, interval=0.001)
+    is_over = False
 
-    async def work(name: str) -> None:
-        order.append(name)
+    async def work() -> None:
+        await asyncio.sleep(0)
 
-    tasks = [
-        asyncio.create_task(scheduler.run(STRANGERS, partial(work, "stranger"))),
-        asyncio.create_task(scheduler.run(A, partial(work, "tenant"))),
-    ]
-    scheduler.release(slot)
-    await asyncio.gather(*tasks)
-    assert order == ["tenant", "stranger"]
+    async def client() -> None:
+        while not is_over:
+            await scheduler.run(A, work)
+
+    flood = [asyncio.create_task(client()) for _ in range(20)]
+    await iterations()
+    for _ in range(3):
+        await scheduler.run(group, work)
+    is_over = True
+    await asyncio.gather(*flood)
+
+
+@running
+async def test_a_caller_that_left_takes_no_later_one_with_it() -> None:
+    clock = Clock()
+    scheduler = FairScheduler(alone=4, together=4, clock=clock)
+    (held,) = acquired(scheduler, A, 1)
+    scheduler.release(await scheduler.acquire(STRANGERS))
+    left = asyncio.create_task(scheduler.acquire(STRANGERS, "left"))
+    await iterations()
+    left.cancel()
+    await asyncio.gather(left, return_exceptions=True)
+    clock.now += 1.0
+    await until(lambda: scheduler._owners[A].seen < clock.now - fair_scheduler.IDLE_SECONDS)
+    scheduler._forget_idle()
+    later = asyncio.create_task(scheduler.acquire(STRANGERS, "later"))
+    await iterations()
+    clock.now += STRANGERS.interval
+    await later
+    scheduler.release(held)
 
 
 @running

@@ -110,3 +110,22 @@ def test_work_that_is_cancelled_in_time_never_begins_and_an_error_is_the_callers
         assert held.started == ["first"]
 
     asyncio.run(scenario())
+
+
+def test_cancelled_work_is_freed_before_its_turn(threads: FairThreads) -> None:
+    async def scenario() -> None:
+        held = Held()
+        first = asyncio.create_task(threads.run("acme", held.work("first")))
+        await held.wait()
+        cancelled = asyncio.create_task(threads.run("acme", held.work("cancelled")))
+        await asyncio.sleep(0)
+        assert threads.waiting("acme") == 1
+        cancelled.cancel()
+        await asyncio.gather(cancelled, return_exceptions=True)
+        assert threads.waiting("acme") == 0
+        held.released.set()
+        assert await asyncio.wait_for(first, WAIT_SECONDS) == "first"
+        assert await asyncio.wait_for(threads.run("acme", held.work("later")), WAIT_SECONDS) == "later"
+        assert held.started == ["first", "later"]
+
+    asyncio.run(scenario())

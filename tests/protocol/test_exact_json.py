@@ -67,3 +67,20 @@ def test_python_functions_get_and_return_numbers_of_python() -> None:
     read = exact_json.loads(exact_json.dumps(exact_json.with_decimals(value)))
     nearest = {"a": [2**70, {"b": 0.12345678901234568}, True, "x"], "c": [1, -(2**70)]}
     assert exact_json.without_decimals(read) == nearest
+
+
+@pytest.mark.parametrize("text", ["1.7976931348623158e308", "1" * 395 + "e-400", "1" * 300 + "e-10", "-" + "9" * 308])
+def test_what_is_read_can_be_written(text: str) -> None:
+    try:
+        read = exact_json.loads(f"[{text}]")
+    except orjson.JSONDecodeError:
+        return
+    assert exact_json.loads(exact_json.dumps(read)) == read
+
+
+@pytest.mark.parametrize(
+    ("value", "number"), [(5, 5), (0.5, 0.5), (Decimal("0.10000000000000001"), 0.1), (True, None), ("5", None)]
+)
+def test_a_number_that_is_not_passed_on_is_an_int_or_a_float(value: Any, number: Any) -> None:
+    assert exact_json.number(value) == number
+    assert type(exact_json.number(value)) is type(number)

@@ -7,7 +7,7 @@ import pytest
 from tests.linear import assert_linear
 from tools_app.protocol.schema import CompiledSchema, InvalidSchema
 from tools_app.protocol.tool_schemas import arguments_schema, result_schema
-from tools_app.protocol.unchecked_patterns import without_foreign_patterns
+from tools_app.protocol.unchecked_patterns import MAX_UNCHECKED, without_foreign_patterns
 
 # As zod writes it.
 EMAIL = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
@@ -129,3 +129,13 @@ def test_clients_get_no_pattern_of_a_result_that_is_no_javascript() -> None:
 def test_what_is_no_pattern_anywhere_or_is_too_large_is_refused_all_the_same(pattern: str) -> None:
     with pytest.raises(InvalidSchema):
         CompiledSchema({"pattern": pattern}, lenient=True)
+
+
+def test_so_many_patterns_with_look_around_are_left_out_and_more_are_refused() -> None:
+    def schema(count: int) -> dict[str, Any]:
+        fields = {f"f{number}": {"type": "string", "pattern": f"^(?=x{number})"} for number in range(count)}
+        return {"type": "object", "properties": fields}
+
+    assert CompiledSchema(schema(MAX_UNCHECKED), lenient=True).accepts({"f1": "y"})
+    with pytest.raises(InvalidSchema, match="look-around"):
+        CompiledSchema(schema(MAX_UNCHECKED + 1), lenient=True)

@@ -35,6 +35,7 @@ SOCKETS = {
     "udp": ("socket", socket.AF_INET, socket.SOCK_DGRAM),
     "udp over ipv6": ("socket", socket.AF_INET6, socket.SOCK_DGRAM),
     "pair of datagrams": ("socketpair", socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK),
+    "pair of raw sockets": ("socketpair", socket.AF_UNIX, socket.SOCK_RAW),
     "pair": ("socketpair", socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC),
     "addresses of the host": ("socket", socket.AF_NETLINK, socket.SOCK_RAW, 0),
 }

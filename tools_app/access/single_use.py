@@ -37,7 +37,7 @@ def use(owner: Issuer | OAuthClient | User, ids: Sequence[str], until: datetime)
         _remove(list(used.filter(expires_at__lte=timezone.now()).values_list("pk", flat=True)[:MAX_REMOVED]))
         if used.count() + len(ids) > MAX_REMEMBERED:
             raise TooMany
-    digests = [sha256(f"{owner.pk}\n{id}".encode()).hexdigest() for id in ids]
+    digests = [sha256(f"{owner.pk}\n{id}".encode(errors="surrogatepass")).hexdigest() for id in ids]
     try:
         with transaction.atomic():
             UsedAssertion.objects.bulk_create(

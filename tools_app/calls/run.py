@@ -275,12 +275,19 @@ async def run_tool(
         raise
     except BaseException as problem:  # noqa: BLE001 - an exception of a tool is its own failure
         call.note_end()
-        size = size_of([problem.args, problem])
+        size = _size_of_exception(problem)
         outcome = await large_work.run(size, partial(_outcome_of_exception, tool, problem, context))
         clear_traceback(problem)
         return outcome
     finally:
         context.close()
+
+
+def _size_of_exception(problem: BaseException) -> int:
+    try:
+        return size_of([problem.args, problem])
+    except Exception:  # noqa: BLE001 - its attributes are a tool's, and may do anything
+        return LARGE_BYTES + 1
 
 
 def _nothing() -> None:
@@ -351,6 +358,8 @@ async def _shaped(
 ) -> CallOutcome:
     """Return what the client receives, once there is memory for a large result. The record keeps the whole."""
     on_suspend()
+    if size > LARGE_BYTES and large_work.is_full():
+        return _failure(tool, Outcome.TOOL_ERROR, str(request_memory.TooMuchMemory()))
     finished = await large_work.run(size, partial(_validated, tool, result))
     if len(finished.wire) > LARGE_BYTES:
         try:

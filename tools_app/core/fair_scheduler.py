@@ -32,7 +32,7 @@ LARGE_BYTES: Final = 64 * 1024
 class Group(NamedTuple):
     """Requests without a tenant: at most `slots` run at a time, and `max_waiting` wait.
 
-    While a tenant is busy, one starts in `interval` seconds.
+    While a tenant is busy, one of them starts in `interval` seconds.
     """
 
     name: str
@@ -103,6 +103,12 @@ def release_slot() -> None:
     """Release the current request's slot while it waits for something else. May be called twice."""
     if (slot := _current_slot.get()) is not None:
         slot.scheduler.release(slot)
+
+
+def current_owner() -> Hashable | None:
+    """Return the tenant or the group of the current request, None without one."""
+    slot = _current_slot.get()
+    return None if slot is None else slot.owner.id
 
 
 async def long_step(size: int) -> None:
@@ -202,9 +208,12 @@ class FairScheduler:
             self._admission = asyncio.get_running_loop().call_soon(self._admit)
 
     def _admit(self) -> None:
-        """Start the next request: of the next tenant with a free slot, or else of a group."""
+        """Start the next request: of a group that is due, else of the next tenant with a free slot.
+
+        Groups come first, because the turn of a tenant may never end. One of theirs starts in each interval.
+        """
         self._admission = None
-        for owner in sorted(self._turns.values(), key=lambda owner: owner.group is not None):
+        for owner in sorted(self._turns.values(), key=lambda owner: owner.group is None):
             if owner.count and not self._has_free(owner):
                 continue
             del self._turns[owner.id]
@@ -252,7 +261,8 @@ class FairScheduler:
         now = self._clock()
         for owner in [*self._owners.values()]:
             # Slots of an owner that was not seen for so long are reclaimed.
-            if not owner.count and now - owner.seen > (self._reclaim_after if owner.running else IDLE_SECONDS):
+            is_idle = now - owner.seen > (self._reclaim_after if owner.running else IDLE_SECONDS)
+            if is_idle and owner.id not in self._turns:
                 del self._owners[owner.id]
                 self._busy_tenants -= owner.group is None
         if self._owners:

@@ -47,7 +47,21 @@ class FairThreads:
             if not has_thread_or_place:
                 self._next.append(owner)
                 self._pool.submit(self._work)
-        return await asyncio.wrap_future(future)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            # What it would work on is freed now, and not only when its turn comes.
+            with self._lock:
+                line = self._waiting.get(owner, deque())
+                if (future, work) in line:
+                    line.remove((future, work))
+                    self._count -= 1
+            raise
+
+    def waiting(self, owner: Hashable) -> int:
+        """Return how many works of an owner wait."""
+        with self._lock:
+            return len(self._waiting.get(owner, ()))
 
     def stop(self) -> None:
         """Begin no further work."""
@@ -57,10 +71,12 @@ class FairThreads:
         """Do the next work of the next owner, which may have its turn again after the others."""
         with self._lock:
             owner = self._next.popleft()
-            future, work = self._waiting[owner].popleft()
-            self._count -= 1
+            line = self._waiting[owner]
+            future, work = line.popleft() if line else (None, None)
+            self._count -= future is not None
         try:
-            _do(future, work)
+            if future is not None and work is not None:
+                _do(future, work)
         finally:
             with self._lock:
                 if self._waiting[owner]:

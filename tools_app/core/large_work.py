@@ -3,11 +3,12 @@
 What is small is done at once: to hand it to a thread would take longer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextvars import copy_context
 from functools import partial
 from typing import Final, TypeVar
 
+from tools_app.core import fair_scheduler
 from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.fair_threads import FairThreads
 from tools_app.core.runtime import Service
@@ -17,6 +18,7 @@ T = TypeVar("T")
 
 # For all tenants; a tenant has one at most. What waits for them is bounded by the memory of large results.
 THREADS: Final = 2
+MAX_WAITING: Final = 64
 
 _threads = Service(lambda: FairThreads("large-work", THREADS), FairThreads.stop)
 
@@ -28,4 +30,14 @@ async def run(size: int, work: Callable[[], T]) -> T:
     """
     if size <= LARGE_BYTES:
         return work()
-    return await _threads().run(log_context.tenant(), partial(copy_context().run, work))
+    return await _threads().run(_owner(), partial(copy_context().run, work))
+
+
+def is_full() -> bool:
+    """Return whether so much work of the current tenant waits that no further result should."""
+    return _threads().waiting(_owner()) >= MAX_WAITING
+
+
+def _owner() -> Hashable:
+    owner = fair_scheduler.current_owner()
+    return log_context.tenant() if owner is None else owner

@@ -14,6 +14,7 @@ from tools_app.methods.context import BOTH_ERAS, RequestContext, method
 from tools_app.methods.invocation import event_sender, invocation_of, respond_early, result_of, text_in
 from tools_app.methods.tasks import create_task_result, declares_tasks
 from tools_app.methods.tool_definitions import described
+from tools_app.protocol import exact_json
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 from tools_app.protocol.versions import Era, has_tasks
 
@@ -80,10 +81,11 @@ def _lifetime(task: Any) -> float:
     ttl = task.get("ttl") if isinstance(task, dict) else False
     if ttl is None:
         return float(config.MCPHUB_MAX_TASK_TTL)
-    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not 0 < ttl < MAX_WISH_MS:
+    milliseconds = exact_json.number(ttl)
+    if milliseconds is None or not 0 < milliseconds < MAX_WISH_MS:
         message = "params.task must be an object, and its ttl a number of milliseconds."
         raise RpcError(INVALID_PARAMS, message, {"field": "task"})
-    return min(ttl / 1000, float(config.MCPHUB_MAX_TASK_TTL))
+    return min(milliseconds / 1000, float(config.MCPHUB_MAX_TASK_TTL))
 
 
 TOOLS = paging.ListKind("tools/list", "tools", described, search_tools.search_tool_definitions)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-import orjson
+from tools_app.protocol import exact_json
 
 # Characters of a text that repeats invalid content.
 MAX_REPEATED: Final = 10_000
@@ -43,8 +43,8 @@ def _size(value: Any) -> int | None:
 
 
 def _priority(value: Any) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number and 0 <= value <= 1 else None
+    number = exact_json.number(value)
+    return number if number is not None and 0 <= number <= 1 else None
 
 
 def _audience(value: Any) -> list[str] | None:
@@ -157,7 +157,7 @@ def _block(block: Any) -> dict[str, Any]:
         if required.keys() <= valid.keys():
             return valid
     what = f"content of the type {kind[:100]!r}" if isinstance(kind, str) else "content without a type"
-    repeated = orjson.dumps(block)[:MAX_REPEATED].decode(errors="ignore")
+    repeated = exact_json.dumps(block)[:MAX_REPEATED].decode(errors="ignore")
     return {"type": "text", "text": f"({what}, which is not valid in this protocol) {repeated}"}
 
 

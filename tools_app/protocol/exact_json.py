@@ -9,6 +9,7 @@ import sys
 from decimal import Decimal
 from functools import partial
 from json import JSONDecoder
+from math import isinf
 from typing import Any, Final
 
 import orjson
@@ -70,6 +71,8 @@ def _number(text: str) -> float | Decimal:
         return nearest
     if not nearest:
         raise ValueError("a number is too small")
+    if len(str(exact)) > MAX_NUMBER_LENGTH:
+        raise ValueError(f"a number has more than {MAX_NUMBER_LENGTH} digits")
     return exact
 
 
@@ -83,7 +86,8 @@ def decimal(value: Any) -> orjson.Fragment | None:
     if not value.is_finite():
         return None  # as orjson writes such a float
     # What `loads` would refuse is not written.
-    if abs(value) > _LARGEST or (value and not float(value)):
+    nearest = float(value)
+    if isinf(nearest) or (value and not nearest):
         raise TypeError("Number exceeds the range of a float")
     text = str(value)
     if len(text) > MAX_NUMBER_LENGTH:
@@ -109,6 +113,13 @@ def with_decimals(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= int(value) < 2**64:
         return Decimal(value)
     return value
+
+
+def number(value: Any) -> int | float | None:
+    """Return a number that was read here as an int, or else the nearest float; None for what is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None
+    return without_decimals(value)  # type: ignore[no-any-return]
 
 
 def without_decimals(value: Any) -> Any:

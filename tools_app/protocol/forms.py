@@ -4,6 +4,7 @@ A form is an object of fields without a level below. The hub passes on those of 
 be missing as fields that may be null.
 """
 
+from decimal import Decimal
 from typing import Any, Final
 
 from tools_app.protocol.schema import InvalidSchema
@@ -11,7 +12,7 @@ from tools_app.protocol.tool_schemas import arguments_schema
 from tools_app.protocol.unchecked_patterns import without_unchecked_patterns
 
 FORMATS: Final = ("email", "uri", "date", "date-time")
-_NUMBERS: Final = (int, float)
+_NUMBERS: Final = (int, float, Decimal)
 _TYPES: Final = {"string": (str,), "number": _NUMBERS, "integer": _NUMBERS, "boolean": (bool,), "array": (list,)}
 
 

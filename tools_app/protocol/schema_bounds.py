@@ -112,6 +112,8 @@ MAX_PATTERN_LENGTH: Final = 4000
 MAX_PATTERNS: Final = 500
 # Compiled size in bytes: of one pattern, and of all patterns of a schema.
 MAX_PATTERN_BYTES: Final = 1024 * KIB
+# Those of patterns that are compiled and never run.
+MAX_UNCHECKED_BYTES: Final = 64 * 1024
 MAX_PATTERNS_BYTES: Final = 4 * MAX_PATTERN_BYTES
 # The engine's memory limit for each pattern while it matches.
 _CACHE_BYTES: Final = 256 * KIB
@@ -176,7 +178,7 @@ def backtracking_in(pattern: str) -> str:
 
 def needs_backtracking(pattern: str) -> bool:
     """Whether a pattern is valid, but only for an engine with backtracking. It is compiled for one, and never run."""
-    options = jsonschema_rs.FancyRegexOptions(size_limit=MAX_PATTERN_BYTES)
+    options = jsonschema_rs.FancyRegexOptions(size_limit=MAX_UNCHECKED_BYTES)
     is_candidate = len(pattern) <= MAX_PATTERN_LENGTH and backtracking_in(pattern) != ""
     return is_candidate and compiled_bytes(pattern) > MAX_PATTERN_BYTES and _compiles(pattern, options)
 

@@ -12,6 +12,9 @@ from typing import Any, Final
 from tools_app.protocol.schema_bounds import MAX_PATTERNS, backtracking_in, needs_backtracking, patterns
 from tools_app.protocol.schema_keywords import DATA, SCHEMA_MAPS, Path
 
+# Each takes about a millisecond to compile.
+MAX_UNCHECKED: Final = 50
+
 _ESCAPE: Final = (
     r"\\(?:[\^$\\.*+?()\[\]{}|/dDwWsSbBfnrtv0-9]|c[A-Za-z]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}"
     r"|u\{[0-9A-Fa-f]{1,6}\}|[pP]\{[A-Za-z0-9_=]+\}|k<)"
@@ -35,8 +38,9 @@ def unchecked_patterns(schema: Any) -> list[Path]:
 
 
 def without_unchecked_patterns(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a schema without these patterns; itself if it has none."""
-    return _without_those(schema, needs_backtracking)
+    """Return a schema without these patterns; itself if it has none, or more than are looked at."""
+    suspected = {pattern for _, pattern in islice(patterns(schema), MAX_PATTERNS) if backtracking_in(pattern)}
+    return _without_those(schema, needs_backtracking) if len(suspected) <= MAX_UNCHECKED else schema
 
 
 def without_foreign_patterns(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -254,7 +254,10 @@ class Scrubber:
 
     def beginning(self, text: str, most: int) -> str:
         """Return at most `most` characters of `text` without secrets: none is cut, which would leave a part of it."""
-        return self.text(text[: most + MAX_SPELLED_CHARACTERS])[:most]
+        shown = self.text(text[: most + MAX_SPELLED_CHARACTERS])
+        # The end of what was searched may be the beginning of a secret.
+        is_cut = len(text) > most + MAX_SPELLED_CHARACTERS
+        return shown[: max(0, min(most, len(shown) - MAX_SPELLED_CHARACTERS) if is_cut else most)]
 
     def data(self, data: bytes) -> bytes:
         """Return `data` without secrets."""

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from tools_app.access.principal import Principal
-from tools_app.core import fair_scheduler
+from tools_app.core import large_work
 from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.request_memory import MessageMemory
 from tools_app.protocol import jsonrpc
@@ -15,10 +16,7 @@ Authenticate = Callable[[], Awaitable[Principal | None]]
 
 async def decode_large(raw: bytes) -> Any:
     """Return the value of a message above `fair_scheduler.LARGE_BYTES`, in a slot of its tenant. Raises RpcError."""
-    await fair_scheduler.long_step(len(raw))
-    value = jsonrpc.decode(raw)
-    await fair_scheduler.long_step(len(raw))
-    return value
+    return await large_work.run(len(raw), partial(jsonrpc.decode, raw))
 
 
 class Incoming(NamedTuple):

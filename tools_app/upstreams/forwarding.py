@@ -19,6 +19,7 @@ from tools_app.core import large_work
 from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.sanitize import sanitized
 from tools_app.models import ItemKind
+from tools_app.protocol import exact_json
 from tools_app.protocol import mirrored as mirroring
 from tools_app.protocol.errors import (
     CAPABILITY_MISSING,
@@ -99,11 +100,12 @@ class NotificationForwarder:
 
     def _progress(self, params: dict[str, Any]) -> None:
         progress, total, message = (params.get(name) for name in ("progress", "total", "message"))
-        if isinstance(progress, bool) or not isinstance(progress, int | float):
+        done = exact_json.number(progress)
+        if done is None:
             return
         self._context.progress(
-            progress,
-            total if isinstance(total, int | float) and not isinstance(total, bool) else None,
+            done,
+            exact_json.number(total),
             self._scrubber.beginning(message, MAX_MESSAGE_LENGTH) if isinstance(message, str) else None,
         )
 

@@ -292,10 +292,10 @@ class ParkedCalls:
                     raise _RowChanged from None
                 if buffer.has_unwritten:
                     buffer.has_unwritten = False
-                    await call.write(ParkedStatus.ANSWERED, {"events": buffer.events})
+                    await call.write(ParkedStatus.ANSWERED, {"events": [*buffer.events]})
                 continue
             if not questions:
-                outcome = {"events": buffer.events, "outcome": _outcome(call.run)}
+                outcome = {"events": [*buffer.events], "outcome": _outcome(call.run)}
                 await call.write(ParkedStatus.ANSWERED, outcome, status=ParkedStatus.ENDED)
             return questions
 

@@ -15,6 +15,7 @@ from tools_app.protocol.unchecked_patterns import unchecked_patterns
 MAX_TEXTS: Final = 2000
 MAX_TEXT_LENGTH: Final = 20_000
 MAX_PATTERNS: Final = 10
+MAX_SHOWN_PATH: Final = 200
 
 _PHRASES: Final = {
     "asks to ignore other instructions": (
@@ -54,8 +55,8 @@ def _unused(definition: Any) -> Iterator[str]:
             continue
         for path in found[:MAX_PATTERNS]:
             yield (
-                f"{member}, {dotted(path)}: the hub does not check this regular expression, because look-around and "
-                "back-references take unbounded time. Clients get it, and the rest is checked."
+                f"{member}, {dotted(path)[:MAX_SHOWN_PATH]}: the hub does not check this regular expression, because"
+                " look-around and back-references take unbounded time. Clients get it, and the rest is checked."
             )
         if len(found) > MAX_PATTERNS:
             yield f"{member}: {len(found) - MAX_PATTERNS} more regular expressions are not checked."

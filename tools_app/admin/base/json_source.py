@@ -11,6 +11,8 @@ from typing import Any, Never
 
 import orjson
 
+from tools_app.protocol import exact_json
+
 Path = tuple[str | int, ...]
 
 MAX_DEPTH = 64
@@ -58,7 +60,7 @@ def parse(text: str) -> JsonSource:
 
 def pretty(value: Any) -> str:
     """Return `value` as indented JSON with non-ASCII characters unescaped."""
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    return json.dumps(exact_json.without_decimals(value), indent=2, ensure_ascii=False)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from tools_app.admin.calls import payloads
 from tools_app.admin.calls.events import event_data
 from tools_app.core.packing import UnpackError
 from tools_app.models import Call, CallEvent
+from tools_app.protocol import exact_json
 
 # Maximum size of the events in one file.
 MAX_BYTES: Final = 32 * 1024 * 1024
@@ -58,7 +59,7 @@ def _lines(call: Call) -> Iterator[bytes]:
     events = CallEvent.objects.filter(call_id=call.pk).order_by("sequence")
     for event in events.iterator(chunk_size=AT_ONCE):
         line = {"sequence": event.sequence, "at": event.at, "kind": event.kind, "data": event_data(event)}
-        yield orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+        yield exact_json.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 
 PARTS: Final[Mapping[str, Callable[[Call], bytes]]] = {"arguments": _arguments, "events": _events, "result": _result}

@@ -37,6 +37,7 @@ from tools_app.core.database import run_in_db_thread, run_in_db_thread_unbounded
 from tools_app.core.notifications import publish
 from tools_app.core.thread_loops import thread_loops
 from tools_app.models import CallStatus, Outcome, RunningCall
+from tools_app.protocol import exact_json
 from tools_app.telemetry import tracing
 from tools_app.tool_api.context import Caller, Emit, ToolContext
 from tools_app.tool_api.elicitation import Conversation, unused_name
@@ -199,6 +200,9 @@ def _await_input(claim: Claim, unfinished: InputRequired) -> None:
         payload, round=Round(unfinished.answers, unfinished.state, unfinished.refused), used=used
     )
     RunningCall.objects.filter(pk=row.pk, status=CallStatus.RUNNING).update(
-        status=CallStatus.WAITING, asked=questions, sealed_arguments=stored.sealed(row.pk), changed_at=timezone.now()
+        status=CallStatus.WAITING,
+        asked=exact_json.without_decimals(questions),
+        sealed_arguments=stored.sealed(row.pk),
+        changed_at=timezone.now(),
     )
     publish.notify(call_topic(row.pk))

@@ -138,14 +138,14 @@ class ArgumentReader:
         if place == "header" and (name.lower() in RESERVED_HEADERS | IGNORED_HEADERS or name.lower()[:6] == "proxy-"):
             return
         style = parameter.get("style", DEFAULT_STYLES[place])
-        if style not in STYLES[place]:
+        if not isinstance(style, str) or style not in STYLES[place]:
             raise InvalidDocument(joined(pointer, "style"), f"{str(style)[:40]!r} cannot be used in {place}.")
         content_type, media = next(iter(mapping(parameter.get("content")).items()), ("", {}))
         at = joined(pointer, "content", content_type) if content_type else pointer
         shape = mapping(media).get("schema", {}) if content_type else parameter.get("schema", {})
         schema = self._described(found, shape, joined(at, "schema"), parameter)
         argument = found.add(name, place, schema, required=place == "path" or parameter.get("required") is True)
-        sent = {"argument": argument, "name": name, "place": place, "style": style}
+        sent: dict[str, Any] = {"argument": argument, "name": name, "place": place, "style": style}
         explode = parameter.get("explode")
         sent["explode"] = explode if isinstance(explode, bool) else style in {"form", "deepObject", "cookie"}
         if parameter.get("allowReserved") is True:
@@ -395,7 +395,7 @@ def _combines(schema: dict[str, Any]) -> set[str]:
 def _encoded_as(coded: dict[str, Any]) -> dict[str, Any]:
     """Return how a field of a form is written."""
     encoding: dict[str, Any] = {}
-    style = coded.get("style")
+    style = text_of(coded.get("style"))
     if style in STYLES["query"]:
         explode = coded.get("explode")
         encoding = {

@@ -81,4 +81,6 @@ def sent_as(media_type: str, mode: str) -> str:
         return media_type
     if mode == "json":
         return JSON
+    if mode == "multipart":
+        return MULTIPART
     return TEXT if is_text(media_type) else OCTETS

@@ -269,7 +269,8 @@ class _Parser:
 
 def _described(method: str, item: dict[str, Any]) -> Any:
     """Return what a path item says of a method."""
-    return item[method.lower()] if method.lower() in METHODS else item["additionalOperations"][method]
+    name = method.lower()
+    return item[name] if name in METHODS and name in item else item["additionalOperations"][method]
 
 
 def annotations_of(method: str) -> dict[str, bool]:

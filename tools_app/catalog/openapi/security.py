@@ -30,7 +30,7 @@ def schemes_of(document: Document) -> dict[str, dict[str, str]]:
 
 def _sent(scheme: dict[str, Any]) -> dict[str, str] | None:
     match scheme.get("type"):
-        case "apiKey" if scheme.get("in") in {"header", "query", "cookie"}:
+        case "apiKey" if text_of(scheme.get("in")) in {"header", "query", "cookie"}:
             kind, name = str(scheme["in"]), text_of(scheme.get("name"))[:200]
             return {"kind": kind, "name": name} if name and (kind != "header" or is_header(name)) else None
         case "http" if text_of(scheme.get("scheme")).lower() in {"basic", "bearer"}:

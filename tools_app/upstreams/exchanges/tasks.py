@@ -15,6 +15,7 @@ from django.db import DatabaseError
 
 from tools_app.core.database import run_in_db_thread
 from tools_app.models.ids import new_id
+from tools_app.protocol import exact_json
 from tools_app.protocol.inbound import CAPABILITIES_META
 from tools_app.tool_api.context import ToolContext
 from tools_app.tool_api.results import ToolError
@@ -186,8 +187,8 @@ def _as_task_failure() -> Iterator[None]:
 
 
 def _interval(state: Mapping[str, Any]) -> float:
-    suggested_ms = state.get("pollIntervalMs")
-    if isinstance(suggested_ms, bool) or not isinstance(suggested_ms, int | float):
+    suggested_ms = exact_json.number(state.get("pollIntervalMs"))
+    if suggested_ms is None:
         return POLL_SECONDS
     return min(max(suggested_ms / 1000, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
 

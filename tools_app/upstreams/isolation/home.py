@@ -61,12 +61,24 @@ def _deleted(process: int, device: int) -> int:
     waiting = [process]
     while waiting:
         folder = Path("/proc", str(waiting.pop()))
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # it has ended, or the kernel lists no children
             for task in (folder / "task").iterdir():
                 waiting += map(int, (task / "children").read_text().split())
-            for descriptor in (folder / "fd").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            for descriptor in _descriptors(folder):
                 with suppress(OSError):
                     status = descriptor.stat()
                     if stat.S_ISREG(status.st_mode) and not status.st_nlink and status.st_dev == device:
                         sizes[status.st_ino] = status.st_blocks * BLOCK
     return sum(sizes.values())
+
+
+def _descriptors(folder: Path) -> list[Path]:
+    """Return the open files of a process. Raises HomeFull if it hides them, and OSError."""
+    try:
+        return [*(folder / "fd").iterdir()]
+    except PermissionError:
+        # Those of a process that has ended and was not waited for cannot be read either.
+        if (folder / "stat").read_text().rpartition(")")[2].split()[0] == "Z":
+            return []
+        raise HomeFull("Its home cannot be measured: it hides its open files.") from None

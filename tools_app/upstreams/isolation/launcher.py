@@ -53,7 +53,8 @@ MACHINES = {"x86_64": (0xC000003E, 41, 53), "aarch64": (0xC00000B7, 198, 199)}
 SYS_IO_URING_SETUP, SYS_PIDFD_GETFD = 425, 438
 # The calls of x32 on x86-64 have numbers from here on.
 X32 = 0x40000000
-AF_NETLINK, NETLINK_ROUTE, SOCK_DGRAM, TYPES = 16, 0, 2, 0xF
+AF_UNIX, AF_NETLINK, NETLINK_ROUTE = 1, 16, 0
+SOCK_STREAM, SOCK_SEQPACKET, TYPES = 1, 5, 0xF
 
 GIB = 1024 * 1024 * 1024
 LIMITS = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, 1024), (resource.RLIMIT_FSIZE, GIB))
@@ -145,16 +146,19 @@ def refuse_sockets() -> bool:
         (EQUALS, architecture, 1, 0),
         (RETURN, KILL_PROCESS, 0, 0),
         (LOAD, NUMBER, 0, 0),
-        (AT_LEAST, X32, 14, 0),
-        (EQUALS, SYS_IO_URING_SETUP, 13, 0),
-        (EQUALS, SYS_PIDFD_GETFD, 12, 0),
+        (AT_LEAST, X32, 17, 0),
+        (EQUALS, SYS_IO_URING_SETUP, 16, 0),
+        (EQUALS, SYS_PIDFD_GETFD, 15, 0),
         (EQUALS, socketpair, 2, 0),
-        (EQUALS, socket, 5, 0),
+        (EQUALS, socket, 8, 0),
         (RETURN, ALLOW, 0, 0),
-        # A pair of datagram sockets can be connected to others later.
+        # Of other types, such as datagrams and raw ones, a pair can send to other sockets later.
+        (LOAD, FIRST, 0, 0),
+        (EQUALS, AF_UNIX, 0, 10),
         (LOAD, SECOND, 0, 0),
         (AND, TYPES, 0, 0),
-        (EQUALS, SOCK_DGRAM, 6, 0),
+        (EQUALS, SOCK_STREAM, 1, 0),
+        (EQUALS, SOCK_SEQPACKET, 0, 6),
         (RETURN, ALLOW, 0, 0),
         (LOAD, FIRST, 0, 0),
         (EQUALS, AF_NETLINK, 0, 3),
