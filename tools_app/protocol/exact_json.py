@@ -5,7 +5,6 @@ written with the same digits. A number beyond the range of a float, or of more t
 error.
 """
 
-import sys
 from decimal import Decimal
 from functools import partial
 from json import JSONDecoder
@@ -19,7 +18,6 @@ MAX_NUMBER_LENGTH: Final = 400
 _INTEGER_DIGITS: Final = 18
 _FLOAT_DIGITS: Final = 15
 _SMALLEST: Final = 1e-300
-_LARGEST: Final = int(sys.float_info.max)
 _WINDOW: Final = 64 * 1024
 # Maps digits and points to "0", and what precedes a small exponent to "e-"; everything else to a blank.
 _KINDS: Final = (

@@ -22,7 +22,7 @@ from rest_framework.throttling import SimpleRateThrottle
 from tools_app.access import tokens
 from tools_app.access.permissions import TenantPermissions, tenant_permissions_of
 from tools_app.api.v1.base.problems import TooLarge, problem_answer
-from tools_app.core.sanitize import sanitized_json
+from tools_app.core.sanitize import has_nul
 from tools_app.models import PersonalToken
 from tools_app.protocol import jsonrpc
 from tools_app.protocol.errors import RpcError
@@ -99,7 +99,7 @@ class JsonParser(BaseParser):
             value = jsonrpc.decode(body, loads=orjson.loads)
         except RpcError as problem:
             raise ParseError(f"Invalid JSON in the body. {problem.message}.") from None
-        if rb"\u0000" in body and sanitized_json(value) != value:
+        if has_nul(value, body):
             raise ParseError("The body contains the character U+0000, which cannot be stored.")
         return value
 
