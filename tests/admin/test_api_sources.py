@@ -7,8 +7,8 @@ import orjson
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from tests.admin.conftest import World
 from tests.catalog.openapi.documents import BASE, OK, document, get
+from tests.worlds import World
 from tools_app.catalog.sources import documents
 from tools_app.catalog.sources.settings import save_source
 from tools_app.models import ApiSource, ApiSourceRevision, Tool

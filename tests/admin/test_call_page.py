@@ -11,7 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from tests.admin.conftest import NOON
+from tests.worlds import NOON
 from tools_app.admin.calls import downloads, payloads
 from tools_app.admin.calls.events import MAX_TEXT, row_of
 from tools_app.catalog import authoring

@@ -12,7 +12,8 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from tests.admin.conftest import World, person, rows_of
+from tests.admin.conftest import rows_of
+from tests.worlds import World, person
 from tools_app.admin.calls import saved_filters
 from tools_app.audit.search import pages
 from tools_app.core.packing import pack

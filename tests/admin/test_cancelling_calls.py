@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from tests.admin.conftest import person
+from tests.worlds import person
 from tools_app.admin.calls import running
 from tools_app.calls import inputs
 from tools_app.models import Change, Membership, Role, RunningCall

@@ -12,7 +12,7 @@ from django.forms import ModelMultipleChoiceField
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from tests.admin.conftest import HTTP_TOOL
+from tests.worlds import HTTP_TOOL
 from tools_app.admin.base.conflicts import OPENED, TAKE
 from tools_app.models import AlertDestination, Membership, Resource, ResourceKind, Tool
 

@@ -15,7 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tests.admin.conftest import World
+from tests.worlds import World
 from tools_app.access import invitations
 from tools_app.admin.base import time_zone
 from tools_app.admin.dashboard import health

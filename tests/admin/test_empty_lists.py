@@ -8,8 +8,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tests.admin.conftest import person
 from tests.browsers import browser_of
+from tests.worlds import person
 from tools_app.admin.base.site import site
 from tools_app.models import Role, Tenant
 

@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-from tests.admin.conftest import World, person
+from tests.worlds import World, person
 from tools_app.audit.export import responses, runner
 from tools_app.audit.export.formats import FACTS
 from tools_app.core.packing import pack

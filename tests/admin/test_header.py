@@ -9,7 +9,7 @@ import pytest
 from django.contrib.staticfiles.finders import find
 from django.urls import reverse
 
-from tests.admin.conftest import World
+from tests.worlds import World
 
 
 def path_of(response: Any) -> list[str]:

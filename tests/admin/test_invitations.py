@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from tests.admin.conftest import person
 from tests.admin.test_roles import MAX_QUERIES
+from tests.worlds import person
 from tools_app.access import invitation_mail, invitations
 from tools_app.access.keys import digest_of
 from tools_app.admin.people import invitation_views

@@ -9,7 +9,7 @@ from django.db import OperationalError
 from django.test import Client
 from django.urls import reverse
 
-from tests.admin.conftest import person
+from tests.worlds import person
 from tools_app.access import invitations, logins
 from tools_app.models import Role
 

@@ -7,7 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from tests.admin.conftest import HTTP_TOOL
+from tests.worlds import HTTP_TOOL
 from tools_app.admin.base import history
 from tools_app.admin.base.scoping import ScopedAdmin
 from tools_app.admin.base.site import site

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from django.urls import reverse
 
-from tests.admin.conftest import World
+from tests.worlds import World
 from tools_app.admin.base import search
 from tools_app.models import Membership, Tool
 

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from tests.admin.conftest import World
+from tests.worlds import World
 from tools_app.access import keys
 from tools_app.admin.catalog import toolsets as toolset_admin
 from tools_app.audit.search import unanswered

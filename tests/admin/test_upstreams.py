@@ -7,10 +7,10 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tests.admin.conftest import World
 from tests.upstreams import scripted
 from tests.upstreams.scripted import LOOK
 from tests.web_services import Service, serve
+from tests.worlds import World
 from tools_app.models import Change, ItemKind, ItemState, Tool, Upstream, UpstreamCredential, UpstreamItem
 from tools_app.upstreams import connections
 from tools_app.upstreams.credentials import store

@@ -12,9 +12,11 @@ from django.core.cache import cache
 from django.db import transaction
 from django.test import Client
 
-from tests.admin.conftest import World, build_world, person
+from tests.worlds import World, acme, globex, person, worlds
 from tools_app.access import tokens
 from tools_app.models import Role
+
+__all__ = ["acme", "globex", "worlds"]
 
 ROOT = "/api/v1/"
 
@@ -51,16 +53,6 @@ def _fast_and_unthrottled(settings: Any) -> None:
     settings.WHITENOISE_USE_FINDERS = False
     settings.MCPHUB_API_REQUESTS_PER_MINUTE = 0
     cache.clear()
-
-
-@pytest.fixture
-def acme(db: None) -> World:
-    return build_world("acme")
-
-
-@pytest.fixture
-def globex(db: None) -> World:
-    return build_world("globex")
 
 
 @pytest.fixture

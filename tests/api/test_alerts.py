@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.admin.conftest import World
+from tests.worlds import World
 from tools_app.alerts import destinations
 from tools_app.models import AlertDestination, AlertRule, Change
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.admin.conftest import World
 from tests.catalog.openapi.documents import OK, document, get
+from tests.worlds import World
 from tools_app.catalog.openapi.operations import ParseOptions
 from tools_app.catalog.sources import documents
 from tools_app.catalog.sources.settings import save_source

@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from tests.admin.conftest import World
+from tests.worlds import World
 from tools_app.api.v1.urls import AGGREGATES
 
 

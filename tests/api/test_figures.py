@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 import pytest
 from django.utils import timezone
 
-from tests.admin.conftest import World
 from tests.api.conftest import Api
+from tests.worlds import World
 from tools_app.audit.stats.counters import NIL, period_of
 from tools_app.models import CallFigures, Tenant
 from tools_app.models.ids import new_id

@@ -11,8 +11,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from tests.admin.conftest import NOON, World
 from tests.api.conftest import Api
+from tests.worlds import NOON, World
 from tools_app.api.v1.base.paging import ListQuery, within_page_bytes
 from tools_app.api.v1.urls import urlpatterns
 from tools_app.models import (

@@ -7,8 +7,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from tests.admin.conftest import World, person
 from tests.api.conftest import Api
+from tests.worlds import World, person
 from tools_app.access import invitation_mail
 from tools_app.models import Invitation, Membership
 

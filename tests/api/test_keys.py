@@ -7,8 +7,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from tests.admin.conftest import World
 from tests.api.conftest import Api
+from tests.worlds import World
 from tools_app.access import keys
 from tools_app.models import ApiKey, Membership, Tenant
 

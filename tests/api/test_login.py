@@ -11,8 +11,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tests.admin.conftest import World
 from tests.api.conftest import ROOT, Api
+from tests.worlds import World
 from tools_app.access import tokens
 from tools_app.models import Change, PersonalToken
 

@@ -9,8 +9,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from tests.admin.conftest import HTTP_TOOL, NOON, World
 from tests.api.conftest import ROOT, Api
+from tests.worlds import HTTP_TOOL, NOON, World
 from tools_app.api.v1 import calls
 from tools_app.api.v1.base import paging
 from tools_app.models import Call, CallEvent, Change, Prompt, Resource, Tool, ToolRevision

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from tests.admin.conftest import World
 from tests.api.conftest import Api
+from tests.worlds import World
 from tools_app.access import tokens
 from tools_app.access.permissions import PERMISSIONS_LOST
 from tools_app.models import ApiKey, Change, Membership, Role, Secret, Tenant

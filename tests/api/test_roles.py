@@ -12,8 +12,8 @@ from django.contrib.auth.models import User
 from django.urls import URLPattern
 from rest_framework.viewsets import ViewSetMixin
 
-from tests.admin.conftest import LISTED, NOON, World
 from tests.api.conftest import Api
+from tests.worlds import LISTED, NOON, World
 from tools_app.access import tokens
 from tools_app.api.v1.urls import urlpatterns
 from tools_app.catalog.kinds.upstream import digest_of

@@ -10,7 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tests.admin.conftest import HTTP_TOOL, World, build_world
+from tests.worlds import HTTP_TOOL, World, build_world
 from tools_app.access import keys
 from tools_app.access.keys import digest_of
 from tools_app.access.oauth import tenant_scopes

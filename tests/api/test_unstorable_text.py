@@ -12,10 +12,10 @@ from django.contrib.auth.models import User
 from django.urls import URLPattern
 from rest_framework import serializers
 
-from tests.admin.conftest import World
 from tests.api import test_roles
 from tests.api.conftest import ROOT, Api
 from tests.api.test_roles import ENDPOINTS, address, body
+from tests.worlds import World
 from tools_app.api.v1.base.paging import Query
 from tools_app.api.v1.urls import urlpatterns
 

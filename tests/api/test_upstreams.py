@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.admin.conftest import LISTED, World
 from tests.api.conftest import Api
 from tests.upstreams import scripted
 from tests.web_services import Service, serve
+from tests.worlds import LISTED, World
 from tools_app.models import Tool, Upstream, UpstreamCredential, UpstreamItem
 from tools_app.upstreams import connections
 
