@@ -199,7 +199,7 @@ def worlds(
 
     None in a module with tests outside of transactions: they need tenants of their own.
     """
-    if any(is_outside_transactions(item) for item in request.session.items if item.parent is request.node):
+    if any(is_outside_transactions(item) for item in request.session.items if item.path == request.path):
         yield None
         return
     with django_db_blocker.unblock(), transaction.atomic():
