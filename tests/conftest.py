@@ -105,8 +105,8 @@ housekeeping._do_what_is_due = chores.do_what_is_due
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more process than there are cores, up to four: tests of whole processes mostly wait."""
-    return min(4, (os.cpu_count() or 1) + 1)
+    """A process for each core, up to four: each imports the hub and migrates a database before its first test."""
+    return min(4, os.cpu_count() or 1)
 
 
 @pytest.hookimpl(wrapper=True)
