@@ -33,19 +33,6 @@ HOST = re.compile(r"\*|\.?[\w-]+(\.[\w-]+)*\.?|\[[0-9a-fA-F:.]+\]")
 SIMILAR = 0.7
 # Kubernetes sets these for a service named mcphub.
 OF_KUBERNETES = re.compile(r"MCPHUB(_\w+)?_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP)(_(ADDR|PORT|PROTO))?)?)")
-# Settings of earlier versions. Without this table, the hint would be a similar name with another meaning.
-REMOVED = {
-    "MCPHUB_CANCEL_TIMEOUT": "It was removed: a cancelled background call has 3 seconds to stop.",
-    "MCPHUB_COMPRESS_BYTES": "It was removed: the hub decides which payloads it compresses.",
-    "MCPHUB_CONCURRENCY_WAIT": "It was removed: a call waits for 1 second for a free slot.",
-    "MCPHUB_DATABASE_CONN_MAX_AGE": "It was removed: add ?conn_max_age= to DATABASE_URL.",
-    "MCPHUB_MAX_SESSIONS": "It was removed: set the limit of open sessions of a tenant.",
-    "MCPHUB_PAGE_SIZE": "It was removed: the hub decides the size of a page.",
-    "MCPHUB_QUEUE": "It was removed: set MCPHUB_PREFIX.",
-    "MCPHUB_REDIS_PREFIX": "It was removed: set MCPHUB_PREFIX.",
-    "MCPHUB_STREAM_AFTER_SECONDS": "It was removed: the hub decides when a response becomes a stream.",
-    "MCPHUB_TASK_AFTER_SECONDS": "It was removed: the hub decides when a call becomes a task.",
-}
 
 _read: set[str] = set()
 
@@ -57,12 +44,9 @@ def text(name: str, default: str = "") -> str:
 
 
 def unknown() -> dict[str, str]:
-    """Return variables that begin with MCPHUB_ and were never read, each with a hint or "".
-
-    The hint says what replaced a removed setting, or suggests the known name that is most similar.
-    """
+    """Return variables that begin with MCPHUB_ and were never read, each with the most similar known name, or ""."""
     names = (name for name in os.environ if name.startswith(PREFIX) and name not in _read)
-    return {name: REMOVED.get(name) or _nearest(name) for name in sorted(names) if not OF_KUBERNETES.fullmatch(name)}
+    return {name: _nearest(name) for name in sorted(names) if not OF_KUBERNETES.fullmatch(name)}
 
 
 def _nearest(name: str) -> str:

@@ -444,5 +444,5 @@ hide(
     *(MCPHUB_ADMIN_PASSWORD, MCPHUB_DEMO_API_KEY, MCPHUB_API_KEY, MCPHUB_METRICS_TOKEN),
 )
 hide_password_of(env.text("DATABASE_URL"), REDIS_URL, CELERY_BROKER_URL, MCPHUB_EMAIL_URL)
-# Variables that are set and never read, misspelt or removed, each with a hint.
+# Variables that are set and never read, misspelt for instance, each with a hint.
 MCPHUB_UNKNOWN_VARIABLES = env.unknown()

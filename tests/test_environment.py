@@ -1,14 +1,11 @@
 """Reading environment variables: an invalid value stops the start and names its variable."""
 
-import re
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from mcphub import environment as env
-from mcphub import settings
 
 
 @pytest.fixture(autouse=True)
@@ -230,17 +227,6 @@ def test_a_variable_that_nothing_reads_is_told_with_its_nearest_name(monkeypatch
     assert unknown["MCPHUB_ZEBRA"] == ""
     assert unknown["MCPHUB_REDIS_URL"] == "Did you mean REDIS_URL?"
     assert not {"MCPHUB_X_SECONDS", "MCPHUB_SERVICE_HOST", "MCPHUB_PORT_80_TCP_ADDR"} & set(unknown)
-
-
-def test_a_removed_setting_is_told_with_what_replaced_it_and_no_similar_name(monkeypatch):
-    monkeypatch.setenv("MCPHUB_CANCEL_TIMEOUT", "5")
-    env.text("MCPHUB_CANCEL_TIMEOUTS")
-
-    assert env.unknown()["MCPHUB_CANCEL_TIMEOUT"].startswith("It was removed: ")
-
-
-def test_no_setting_is_listed_as_removed():
-    assert not set(env.REMOVED) & set(re.findall(r"MCPHUB_\w+", Path(settings.__file__).read_text()))
 
 
 def test_a_data_directory_that_cannot_be_made_is_told(monkeypatch, tmp_path):

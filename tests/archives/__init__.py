@@ -1,1 +1,1 @@
-"""Databases of earlier versions of the hub, and the programs that create and use them."""
+"""Databases of each released version, named after its last migration, and the programs that create and use them."""

@@ -1,4 +1,4 @@
-"""The schema of a database, without the order of columns and generated names."""
+"""The schema of a database, without the order of columns, generated names and the partitions of months."""
 
 import re
 import sqlite3
@@ -9,7 +9,8 @@ import psycopg
 
 # The suffix of a generated name of an index or a check.
 AUTOMATIC = re.compile(r"_[0-9a-f]{8}(_\w+)?$|_check\d*$")
-# A table has a partition for each month, with the same indexes.
+# A partition of a month, which depends on when the database was created.
+MONTH = re.compile(r"_\d{4}_\d{2}$")
 POSTGRESQL = (
     (
         "SELECT table_name, '', concat_ws(' ', column_name, data_type, is_nullable, column_default,"
@@ -28,7 +29,8 @@ POSTGRESQL = (
 def of_postgresql(url: str) -> list[tuple[str, str, str]]:
     """Each column, index, constraint and partition: its table, its name and its definition."""
     with psycopg.connect(url) as connection:
-        return sorted(_named(*row) for query in POSTGRESQL for row in connection.execute(query))
+        rows = [row for query in POSTGRESQL for row in connection.execute(query)]
+        return sorted(_named(*row) for row in rows if not MONTH.search(row[0]))
 
 
 def of_sqlite(path: Path) -> list[tuple[str, str, str]]:

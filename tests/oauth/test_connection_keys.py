@@ -1,10 +1,8 @@
 """The internal key of a connection is not an API key: it cannot be shown, rotated or used elsewhere."""
 
 from datetime import timedelta
-from importlib import import_module
 
 import pytest
-from django.apps import apps
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
@@ -18,13 +16,10 @@ from tools_app.models import (
     Connection,
     Membership,
     OAuthClient,
-    Prompt,
-    Resource,
     Role,
     SignInEvent,
     SignInStep,
     Tenant,
-    Tool,
 )
 
 
@@ -84,36 +79,6 @@ def test_pruning_deletes_what_nobody_connected_and_old_events(connection: Connec
     pruning.prune()
     assert set(OAuthClient.objects.all()) == {application, new}
     assert list(SignInEvent.objects.all()) == [recent]
-
-
-def test_what_was_ticked_before_becomes_exactly_that_and_gains_nothing(tenant: Tenant, connection: Connection) -> None:
-    other = Tenant.objects.create(slug="other", name="Other")
-    for owner, name in ((tenant, "echo"), (tenant, "wipe"), (other, "gone")):
-        Tool.objects.create(tenant=owner, name=name, kind="python", enabled=False)
-    for name in ("wipe", "team/greet"):
-        Prompt.objects.create(tenant=tenant, name=name, kind="template")
-    for uri in ("hr://*", "docs://a?b"):
-        Resource.objects.create(tenant=tenant, uri=uri, name="a", kind="text")
-    before = ["echo", "wipe", "team/greet", "hr://*", "docs://a?b", "docs://*", "gone", "tool=echo"]
-    key, _ = keys.issue(tenant, "written", tool_patterns=["echo", "hr://*"])
-    ApiKey.objects.filter(pk=connection.key_id).update(tool_patterns=before)
-
-    import_module("tools_app.migrations.0035_exact_names").make_exact(apps, None)
-
-    connection.key.refresh_from_db()
-    after = connection.key.tool_patterns
-    assert after == [
-        "tool=echo",
-        "prompt=wipe",
-        "prompt=team/greet",
-        "resource=hr://*",
-        "resource=docs://a?b",
-        "docs://*",
-        "gone",
-        "tool=echo",
-    ]
-    key.refresh_from_db()
-    assert key.tool_patterns == ["echo", "hr://*"]
 
 
 def test_an_admin_sees_and_keeps_what_was_ticked(browser: Client, connection: Connection) -> None:

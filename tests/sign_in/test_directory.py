@@ -2,10 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
-from importlib import import_module
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
 from uuid import uuid4
 
 import pytest
@@ -716,15 +713,3 @@ def test_the_api_connects_a_directory_too(issuer: Issuer, acme: Tenant, client: 
     assert client.get(path).json()["directory"]["connected"] is False
     Issuer.objects.update(use="workloads")
     assert client.post(f"{path}directory/").status_code == 409
-
-
-def test_issuers_that_had_one_name_are_numbered_before_names_have_to_differ() -> None:
-    migration = import_module("tools_app.migrations.0019_directory")
-    names = ["A", "A", "A 2", "A", "x" * 100, "x" * 100]
-    rows = MagicMock()
-    rows.order_by.return_value = [SimpleNamespace(pk=n, tenant_id=1, name=name) for n, name in enumerate(names)]
-    rows.filter.side_effect = lambda pk: SimpleNamespace(update=lambda name: names.__setitem__(pk, name))
-    apps = MagicMock()
-    apps.get_model.return_value.objects.using.return_value = rows
-    migration.number_names(apps, MagicMock())
-    assert names == ["A", "A 3", "A 2", "A 4", "x" * 100, "x" * 98 + " 2"]

@@ -67,9 +67,7 @@ def reason_of(call_id: UUID) -> StopReason:
         return stop_reasons.UNKNOWN
     if row is None:
         return stop_reasons.UNKNOWN
-    noted = _opened(row)
-    # Before migration 0008 only the cause was stored, and only for cancellations by the client.
-    return StopReason(noted, withdrawn=True) if isinstance(noted, str) else msgspec.convert(noted, StopReason)
+    return msgspec.convert(_opened(row), StopReason)
 
 
 def forget(call_id: UUID) -> None:

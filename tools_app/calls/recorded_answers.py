@@ -24,7 +24,7 @@ def deserialize(outcome: Outcome, data: bytes) -> CallOutcome:
     elif "messages" in body:
         result = PromptResult(body["messages"], body.get("description", ""))
     elif "inputRequests" in body:
-        result = InputRequired(body["inputRequests"], body["answers"], body["state"], body.get("refused", {}))
+        result = InputRequired(body["inputRequests"], body["answers"], body["state"], body["refused"])
     else:
         result = ToolResult(body["content"], body.get("structuredContent"), body["isError"])
     return outcome_of(outcome, result, wire=data)

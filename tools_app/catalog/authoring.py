@@ -63,9 +63,8 @@ DEFINITION_FIELDS = (
 
 
 def definition_of(tool: Tool) -> dict[str, Any]:
-    """Return the current definition of a tool in the form of a revision, which has no empty fields of shaping."""
-    values = {name: getattr(tool, name) for name in DEFINITION_FIELDS}
-    return {name: value for name, value in values.items() if value or name not in SHAPING_FIELDS}
+    """Return the current definition of a tool in the form of a revision."""
+    return {name: getattr(tool, name) for name in DEFINITION_FIELDS}
 
 
 def save_tool(tool: Tool, by: User | None = None) -> Tool:

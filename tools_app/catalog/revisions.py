@@ -49,10 +49,7 @@ def restore(tool: Tool, revision: ToolRevision, by: User | None) -> Tool:
         if problem := restore_problem(tool, revision.definition):
             raise RevisionError(problem)
         for name in RESTORED:
-            if name in revision.definition:
-                setattr(tool, name, revision.definition[name])
-            elif name in SHAPING_FIELDS:
-                setattr(tool, name, getattr(Tool(), name))
+            setattr(tool, name, revision.definition[name])
         _check(tool)
         authoring.save_tool(tool, by)
         changes.record(Action.RESTORED, tool, after={"restored_revision": revision.number, "revision": tool.revision})

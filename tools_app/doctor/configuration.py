@@ -43,7 +43,7 @@ def unknown_variables() -> list[str]:
 
 
 def log_unknown_variables() -> None:
-    """Log the variables that are probably misspelt, and removed settings."""
+    """Log the variables that are probably misspelt."""
     for message in unknown_variables():
         logger.warning(message)
 

@@ -167,9 +167,7 @@ class Call(CallFacts):
     recorded_us = models.PositiveBigIntegerField(
         null=True, help_text="From its end until its record was written, without the commit."
     )
-    hash_version = models.PositiveSmallIntegerField(
-        null=True, help_text="Which columns its hash covers; empty: those of records from before migration 0008."
-    )
+    hash_version = models.PositiveSmallIntegerField(null=True, help_text="By whose rules its hash was made.")
 
     class Meta:
         ordering = ["-started_at"]

@@ -99,7 +99,7 @@ def register(request: HttpRequest) -> HttpResponse:
         "client_name": client.name,
         "redirect_uris": client.redirect_uris,
         "token_endpoint_auth_method": client.auth_method,
-        "grant_types": clients.grants_of(client),
+        "grant_types": client.grant_types,
         "response_types": ["code"],
     }
     if secret:

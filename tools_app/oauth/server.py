@@ -75,7 +75,7 @@ class ClientAdapter:
         return response_type == "code"
 
     def check_grant_type(self, grant_type: str) -> bool:
-        return grant_type in clients.grants_of(self.row)
+        return grant_type in self.row.grant_types
 
 
 class DjangoOAuth2Request(OAuth2Request):

@@ -8,7 +8,6 @@ import yaml
 from django.db.models import QuerySet
 
 from tools_app.catalog.kinds import http
-from tools_app.catalog.validation.mime_types import mime_type_of
 from tools_app.models import ApiSource, Prompt, Resource, Tenant, Tool, ToolKind
 from tools_app.tenant_config import alerts, operations, service_clients
 from tools_app.tenant_config.document import FORMAT
@@ -115,9 +114,6 @@ def described_row(section: Section, row: Offer) -> Row:
         return _unusual(section, {name: getattr(row, name) for name in section.fields})
     source = next(source for source in section.sources if source.kind == row.kind)
     fields = {name: getattr(row, name) for name in source.others}
-    if isinstance(row, Resource) and "mime_type" in fields:
-        # Older files may lack a MIME type; importing one sets it.
-        fields["mime_type"] = mime_type_of(row)
     return {**_unusual(section, fields), source.field: _sourced(source, row)}
 
 

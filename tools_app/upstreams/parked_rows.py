@@ -39,8 +39,8 @@ HOLDER_GONE: Final = "the process that held it let go of it; the upstream may ha
 UNANSWERED, HOLDER_LOST = "unanswered", "lost"
 # The kind of the outcome of a task that failed.
 TASK_FAILED: Final = "task failed"
-# The key of the data of an outcome. Stored rows of earlier versions have this name.
-OUTCOME_DATA: Final = "said"
+# The key of the data of an outcome.
+OUTCOME_DATA: Final = "data"
 
 
 class TooManyParked(Exception):

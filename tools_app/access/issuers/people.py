@@ -429,18 +429,9 @@ def sealed_for(row: Issuer | Identity, issuer: Issuer) -> str:
 
     The URL is part of it: nothing is sent to another provider.
     """
-    return f"{_unbound_purpose(row)}:{issuer.issuer}"
+    return f"{'issuer' if isinstance(row, Issuer) else 'identity'}:{row.pk}:{issuer.issuer}"
 
 
 def unseal(row: Issuer | Identity, issuer: Issuer) -> str:
     """Return the client secret of an issuer or the refresh token of a person. Raises DecryptionError."""
-    sealed = bytes(row.ciphertext or b"")
-    try:
-        return encryption.unseal(sealed, sealed_for(row, issuer)).decode()
-    except encryption.DecryptionError:
-        # Sealed before the URL was part of the purpose. What another provider left is deleted when the URL changes.
-        return encryption.unseal(sealed, _unbound_purpose(row)).decode()
-
-
-def _unbound_purpose(row: Issuer | Identity) -> str:
-    return f"issuer:{row.pk}" if isinstance(row, Issuer) else f"identity:{row.pk}"
+    return encryption.unseal(bytes(row.ciphertext or b""), sealed_for(row, issuer)).decode()

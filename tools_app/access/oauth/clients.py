@@ -189,11 +189,6 @@ def methods_of(client: OAuthClient) -> list[str]:
     return client.auth_methods or [client.auth_method]
 
 
-def grants_of(client: OAuthClient) -> list[str]:
-    """Return what a client may ask for tokens with. Clients from before devices could sign in have the default."""
-    return client.grant_types or [CODE, REFRESH]
-
-
 def _returns(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the grants that a client uses, and where it returns to if it uses codes. Raises InvalidMetadata."""
     wanted = metadata.get("grant_types", [CODE])

@@ -48,7 +48,7 @@ def spans_of(call: Call) -> list[Span]:
     """Return the phases of a call in order, without those that were not measured."""
     waited = call.waited_us
     if waited is None:
-        # The call did not run, or its record predates this measurement.
+        # The call did not run.
         spans = [Span("whole", "Total", call.duration_us)]
     else:
         run = max(0, call.duration_us - waited)

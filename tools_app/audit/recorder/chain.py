@@ -4,17 +4,15 @@ Each terminal record carries the SHA-256 of the previous record's hash and its o
 process and tenant, so no process waits for another's hash. The heads are in memory: a new process starts new chains.
 Verification recomputes the same bytes from the stored rows.
 
-Each version of a record's hash covers some columns of `Call`, in order. A record stores the version of its hash
-(`hash_version`) and is verified with it for as long as it is kept, so existing versions never change. A new column goes
-into a new version, after the others: `tests/audit/test_record_hash.py` and the archived databases in `tests/archives`
-enforce this.
+A record stores the version of its hash (`hash_version`), because it is verified by the rules of that version for as
+long as it is kept. So far there is one. A new column of `Call` needs another version, whose hashes cover it too, and
+verification must find it empty in records of this one: `tests/audit/test_record_hash.py` enforces this.
 """
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from operator import itemgetter
 from threading import Lock
 from typing import Any, Final, NamedTuple, Self
 from uuid import UUID
@@ -25,7 +23,8 @@ from tools_app.audit.recorder.entries import CallFinished, EventRow, Link
 from tools_app.core.runtime import Service
 from tools_app.models import Call, CallEvent
 
-_FACTS: Final = (
+# What a hash covers of a record, besides its events and payload, in this order and after the version.
+HASHED: Final = (
     "id",
     "tenant_id",
     "api_key_id",
@@ -41,8 +40,10 @@ _FACTS: Final = (
     "remote_address",
     "trace_id",
     "started_at",
-)
-_END: Final = (
+    "person_id",
+    "finished_at",
+    "duration_us",
+    "waited_us",
     "outcome",
     "http_status",
     "rpc_error",
@@ -54,58 +55,10 @@ _END: Final = (
     "event_count",
     "repeated",
     "writer",
+    "shaped_size",
+    "recorded_us",
 )
-# Records without a version: as written since migration 0007, and before it added two columns.
-UNVERSIONED: Final = (
-    (*_FACTS, "finished_at", "duration_us", "waited_us", *_END),
-    (*_FACTS, "finished_at", "duration_us", *_END),
-)
-ADDED_UNVERSIONED: Final = ("waited_us", "recorded_us")
-# From version 2 on, the version itself is hashed as the first value.
-VERSIONS: Final[Mapping[int, tuple[str, ...]]] = {
-    2: (*UNVERSIONED[0], "recorded_us"),
-    3: (
-        *(*_FACTS, "person_id"),
-        *("finished_at", "duration_us", "waited_us", *_END, "shaped_size"),
-        "recorded_us",
-    ),
-}
-NEWEST: Final = max(VERSIONS)
-# What verification loads of a record: all columns that any version covers.
-COLUMNS: Final = (*VERSIONS[NEWEST], "hash_version")
-
-
-def covered(row: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Return what the hash of a record may cover: the values of COLUMNS by the rules of its version.
-
-    Two candidates for a record without a version; none if this hub does not know the version.
-    """
-    version = row[-1]
-    if version is not None:
-        return [(version, *_PICK[version](row), *_filled_later(version, row))] if version in _PICK else []
-    added = _filled_later(None, row)
-    later, earlier = ((*pick(row), *added) for pick in _PICK_UNVERSIONED)
-    return [later] if any(value is not None for value in _PICK_ADDED(row)) else [later, earlier]
-
-
-def _pick(columns: Sequence[str]) -> "itemgetter[tuple[Any, ...]]":
-    return itemgetter(*map(COLUMNS.index, columns))
-
-
-_PICK: Final = {version: _pick(columns) for version, columns in VERSIONS.items()}
-_PICK_UNVERSIONED: Final = tuple(map(_pick, UNVERSIONED))
-_PICK_ADDED: Final = _pick(ADDED_UNVERSIONED)
-_LATER: Final[Mapping[int | None, list[int]]] = {
-    version: [COLUMNS.index(column) for column in COLUMNS[:-1] if column not in columns]
-    for version, columns in [(None, (*UNVERSIONED[0], *ADDED_UNVERSIONED)), *VERSIONS.items()]
-}
-
-
-def _filled_later(version: int | None, row: Sequence[Any]) -> list[Any]:
-    """Return the values of columns that a record of this version did not have: with any, its hash differs."""
-    return [row[position] for position in _LATER[version] if row[position] is not None]
-
-
+HASH_VERSION: Final = 1
 START = b"mcphub audit chain v1\n"
 MANY_EVENTS = 2000
 # Calls whose events are hashed as they are written.
@@ -130,8 +83,8 @@ def start_of(writer: UUID, tenant_id: UUID | None) -> Link:
 def digest(before: bytes, row: tuple[Any, ...], events: str | None, arguments: str, result: str) -> bytes:
     """Return the hash of a record that follows the hash `before`.
 
-    `row` has the columns that its version covers (see `covered`), `events` is the digest of the call's events. The
-    JSON is self-delimiting and contains the lengths of the texts after it, so no two records produce the same bytes.
+    `row` has the version and the columns of HASHED, `events` is the digest of the call's events. The JSON is
+    self-delimiting and contains the lengths of the texts after it, so no two records produce the same bytes.
     """
     head, tail = arguments.encode(), result.encode()
     fixed = orjson.dumps((*row, events, len(head), len(tail)))
@@ -255,9 +208,9 @@ class ChainHeads:
             row = facts + ended
             recorded_us = max(0, (now - ended.finished_at) // MICROSECOND)
             head[0] += 1
-            hashed = (NEWEST, *row, recorded_us)
+            hashed = (HASH_VERSION, *row, recorded_us)
             head[1] = digest(head[1], hashed, events.get(facts.id), payload.arguments, payload.result)
-            rows.append((*row, *head, recorded_us, NEWEST))
+            rows.append((*row, *head, recorded_us, HASH_VERSION))
         self._staged = {chain: Link(*head) for chain, head in reached.items()}
         return rows
 

@@ -18,7 +18,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from tools_app.audit.checkpoints.recent import calls_from
-from tools_app.audit.recorder.chain import COLUMNS, covered, digest, event_digests
+from tools_app.audit.recorder.chain import HASH_VERSION, HASHED, digest, event_digests
 from tools_app.core.packing import UnpackError, unpack
 from tools_app.models import Call, CallPayload
 
@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 FETCH_SIZE = 2000
 BATCH = 200
-EVENT_COUNT = COLUMNS.index("event_count")
+# In the row of a record, after its version.
+ID, EVENT_COUNT = HASHED.index("id") + 1, HASHED.index("event_count") + 1
 
 
 class ChainEntry(NamedTuple):
@@ -42,7 +43,7 @@ class ChainEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class Record:
-    """What the hash of a record covers: `row` has the columns of `chain.COLUMNS`.
+    """What the hash of a record covers: `row` has its version and the columns of `chain.HASHED`.
 
     `texts` is None if its payload is missing or cannot be read.
     """
@@ -53,24 +54,19 @@ class Record:
 
     @property
     def version(self) -> int | None:
-        """The version of its hash; None for records from before versions existed."""
-        version: int | None = self.row[-1]
+        """The version of its hash, as the record states it."""
+        version: int | None = self.row[0]
         return version
 
-    @property
-    def is_understood(self) -> bool:
-        """Whether this hub knows the version of its hash."""
-        return bool(covered(self.row))
+    def hash_after(self, before: bytes) -> bytes | None:
+        """Return its hash after the hash `before`; None if its texts or the version of its hash cannot be read."""
+        if self.texts is None or self.version != HASH_VERSION:
+            return None
+        return digest(before, self.row, self.events, *self.texts)
 
     def fits(self, before: bytes, *hashes: bytes) -> bool:
         """Return whether one of `hashes` is its hash after the hash `before`."""
-        return any(candidate in hashes for candidate in self.digests(before))
-
-    def digests(self, before: bytes) -> Iterator[bytes]:
-        """Yield its hash after the hash `before`, by each of the rules that may apply."""
-        if self.texts is not None:
-            for row in covered(self.row):
-                yield digest(before, row, self.events, *self.texts)
+        return self.hash_after(before) in hashes
 
 
 class Batch:
@@ -83,7 +79,8 @@ class Batch:
     def records(self) -> dict[UUID, Record]:
         """The records by id."""
         ids = [entry.call_id for entry in self.entries]
-        rows = {row[0]: row for row in Call.objects.filter(pk__in=ids).values_list(*COLUMNS)}
+        calls = Call.objects.filter(pk__in=ids).values_list("hash_version", *HASHED)
+        rows = {row[ID]: row for row in calls}
         payloads = CallPayload.objects.filter(pk__in=ids).values_list("call_id", "arguments", "result", "packed")
         texts = {call_id: _texts(arguments, result, packed) for call_id, arguments, result, packed in payloads}
         events = event_digests({call_id: row[EVENT_COUNT] for call_id, row in rows.items()})

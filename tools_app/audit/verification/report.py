@@ -65,7 +65,6 @@ class Report:
     exported: int = 0
     witnessed: int = 0
     unsigned: int = 0
-    unchained: int = 0
     skipped: int = 0
     was_stopped: bool = False
     findings: list[Finding] = field(default_factory=list)

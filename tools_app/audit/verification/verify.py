@@ -7,7 +7,7 @@ of the database as of its start, so concurrent writes do not appear as errors.
 from bisect import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import groupby
 from time import monotonic
 from uuid import UUID
@@ -31,9 +31,6 @@ from tools_app.audit.verification.records import (
 from tools_app.audit.verification.report import DeadlineExceeded, Finding, Problem, Report
 from tools_app.audit.verification.witness import Exports, compare
 from tools_app.models import Call, ChainStart, Checkpoint, Process
-
-# During an upgrade, processes of a version without chains may still write.
-UPDATING = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -89,7 +86,7 @@ class _Verification:
 
     def run(self, export: Iterable[str]) -> None:
         self._exported = Exports(export, self._scope.keys, self._statements, self._report).heads
-        self._count_unchained()
+        self._report_unchained()
         others = self._writers_with_statements()
         for writer, entries in groupby(batches(self._entries()), key=lambda found: found[0].writer):
             others.discard(writer)
@@ -170,16 +167,11 @@ class _Verification:
         first = heads[matching - 1].position + 1 if matching else 1
         verifier.report_rewritten(first, _calls_at(chain, first).values_list("id", flat=True).first(), claim)
 
-    def _count_unchained(self) -> None:
-        """Count records without a chain, which are older than chains; the first later one is reported as inserted."""
+    def _report_unchained(self) -> None:
+        """Report the first record without a chain, which no process of the hub wrote."""
         calls = (self._newest.calls if self._newest else self._scope.calls()).filter(chain_position=None)
-        self._report.unchained = calls.count()
-        first = Checkpoint.objects.order_by("id").first()
-        if first is None or not self._report.unchained:
-            return
-        late = calls.filter(finished_at__gt=first.made_at + UPDATING).order_by("finished_at")
-        for call in late[:1]:
-            message = f"It is in no chain, as {late.count()} since the first checkpoint; no process writes so."
+        for call in calls.order_by("finished_at")[:1]:
+            message = f"It is in no chain, as {calls.count()} records in all; no process of the hub writes so."
             self._report.add(
                 Finding(Problem.UNCHAINED, message, call.writer, call.tenant_id, None, call.pk, call.finished_at)
             )

@@ -120,9 +120,8 @@ class TopicListener:
         try:
             while True:
                 message = await layer.receive(channel)
-                payloads = message.get("payloads", {})  # none from a process of an earlier version
                 for topic in message["topics"]:
-                    self.notify(topic, payloads.get(topic, ()))
+                    self.notify(topic, message["payloads"].get(topic, ()))
         finally:
             with suppress(Exception):
                 await layer.group_discard(GROUP, channel)

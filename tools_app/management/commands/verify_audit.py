@@ -171,8 +171,6 @@ def _figures(report: Report) -> list[str]:
         lines.append(f"{report.witnessed} checkpoints witnessed outside the database.")
     if report.skipped:
         lines.append(f"{report.skipped} older records were skipped.")
-    if report.unchained:
-        lines.append(f"{report.unchained} records predate chains and cannot be verified.")
     if report.more_findings:
         lines.append(f"{report.more_findings} more problems are not listed.")
     lines.append("No problems found." if report.is_clean else "")
