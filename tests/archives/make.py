@@ -217,11 +217,12 @@ def make(maker: Maker) -> None:
         ask_everything(maker, url)
     with maker.hub(signal.SIGKILL) as url, counting(url, maker.keys["key"]):
         pass
+    maker.environment |= {"MCPHUB_WORKER_THREADS": "1", "MCPHUB_QUEUE_TIMEOUT": "1"}
     with maker.hub(signal.SIGTERM) as url:
-        RawClient(url, maker.keys["key"]).handshake()  # the background work of a hub begins with its first request
+        peer = RawClient(url, maker.keys["key"]).handshake()
         maker.until(lambda: "lost" in maker.outcomes()[0])
         with counting(url, maker.keys["key"]):
-            pass
+            peer.call("count", {"n": 1})
     there, every = maker.outcomes()
     assert there == every, every - there
     maker.keys["call"] = maker.shell(ECHOED)

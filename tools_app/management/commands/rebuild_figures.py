@@ -13,7 +13,7 @@ from tools_app.audit.stats import rebuild
 class Command(BaseCommand):
     help = (
         "Recalculate the dashboard's statistics from the calls in the audit log, up to the current hour. Needed for "
-        "calls that were added without the hub, as by a benchmark. The hub can keep running."
+        "calls that were restored or imported. The hub can keep running."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
