@@ -84,6 +84,18 @@ ECHOED = """
 from tools_app.models import Call
 print(Call.objects.filter(tool_name="echo", outcome="ok", tenant__slug="acme").order_by("id").first().pk)
 """
+PRUNE_AND_FILL = """
+from django.db import transaction
+from tests.archives.rows import fill_empty_tables
+from tools_app.audit.checkpoints import pruned
+from tools_app.models import Call, CallPayload
+calls = Call.objects.filter(tenant__slug="rival")
+with transaction.atomic():
+    pruned.note(pruned.links_of(calls), "of another tenant")
+    CallPayload.objects.filter(call__in=calls).delete()
+    calls.delete()
+fill_empty_tables()
+"""
 
 
 class Maker:
@@ -219,6 +231,7 @@ def make(maker: Maker) -> None:
         pass
     maker.environment |= {"MCPHUB_WORKER_THREADS": "1", "MCPHUB_QUEUE_TIMEOUT": "1"}
     with maker.hub(signal.SIGTERM) as url:
+        # The background work of a hub begins with its first request.
         peer = RawClient(url, maker.keys["key"]).handshake()
         maker.until(lambda: "lost" in maker.outcomes()[0])
         with counting(url, maker.keys["key"]):
@@ -226,7 +239,7 @@ def make(maker: Maker) -> None:
     there, every = maker.outcomes()
     assert there == every, every - there
     maker.keys["call"] = maker.shell(ECHOED)
-    maker.manage("shell", "--no-imports", "-c", "from tests.archives.rows import fill_empty_tables as f; f()")
+    maker.manage("shell", "--no-imports", "-c", PRUNE_AND_FILL)
     assert "No problems found." in maker.manage("verify_audit")
 
 
