@@ -1,26 +1,21 @@
-"""Monthly partitions of the audit log on PostgreSQL: migration without loss, and dropping while calls run."""
+"""Monthly partitions of the audit log on PostgreSQL, and dropping them while calls run."""
 
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import UTC, datetime
 from time import monotonic
 from typing import Any
 
 import psycopg
 import pytest
 
-from tests.archives.upgrading import one_by_one
-from tests.audit.aged import id_of
 from tests.services.caller import Caller
-from tests.services.conftest import Hub, new_database, started
+from tests.services.conftest import Hub, started
 from tests.services.stack import Stack, eventually
 from tools_app.audit.partitions import TABLES, Month
 
 NAMES = [table.name for table in TABLES]
-PLAIN, IN_PARTITIONS = "r", "p"
 # Django's names, which plans and migrations use.
 INDEXES = {"call_by_tenant", "call_by_tool", "call_by_outcome", *(f"{name}_pkey" for name in NAMES)}
 MAX_CALL_SECONDS = 5.0
@@ -47,15 +42,6 @@ SIGN = """
 from tools_app.audit.checkpoints import signer as evidence
 evidence.checkpoint_signer().sign(last=True)
 """
-# The columns of a call as they were before partitions.
-OLD_CALL = """
-INSERT INTO tools_app_call (id, tool_name, method, request_id, protocol_version, client_name, client_version,
-    remote_address, started_at, finished_at, duration_us, outcome, cause, background, arguments_size, result_size,
-    event_count, repeated, writer)
-VALUES (%s, 'old', 'tools/call', '1', '', '', '', '', %s, %s, 1, 'ok', '', false, 1, 1, 2, 1, %s)
-"""
-OLD_PAYLOAD = "INSERT INTO tools_app_callpayload (call_id, arguments, result) VALUES (%s, '{}', %s)"
-OLD_EVENT = "INSERT INTO tools_app_callevent (call_id, sequence, at, kind, data) VALUES (%s, %s, %s, 'log', %s)"
 
 
 def now() -> datetime:
@@ -68,21 +54,13 @@ def month(back: int) -> Month:
 
 def name(back: int) -> str:
     """The suffix of the partition of this many months ago."""
-    return name_of(month(back))
-
-
-def name_of(month: Month) -> str:
-    return f"_{month.year}_{month.number:02d}"
+    year, number = month(back)
+    return f"_{year}_{number:02d}"
 
 
 def run(stack: Stack, code: str) -> str:
     """Run code after PREPARE in a process of the hub."""
     return stack.shell(PREPARE + code + SIGN)
-
-
-def kinds(stack: Stack) -> set[str]:
-    """The kinds of the tables: PLAIN or IN_PARTITIONS."""
-    return {row[0] for row in stack.rows("SELECT relkind FROM pg_class WHERE relname = ANY(%s)", NAMES)}
 
 
 def partitions(stack: Stack) -> set[str]:
@@ -113,28 +91,10 @@ def verified(stack: Stack) -> None:
     assert "No problems found." in stack.manage("verify_audit")
 
 
-def contents(stack: Stack) -> list[list[tuple[Any, ...]]]:
-    """The contents of the three tables, without order and generated keys."""
-    return [
-        stack.rows("SELECT call_id, sequence, at, kind, data FROM tools_app_callevent ORDER BY 1, 2"),
-        stack.rows("SELECT id, tool_name, started_at, outcome, writer FROM tools_app_call ORDER BY 1"),
-        stack.rows("SELECT call_id, arguments, result FROM tools_app_callpayload ORDER BY 1"),
-    ]
-
-
 @pytest.fixture(scope="module")
 def running(stack: Stack) -> Hub:
     """A hub of its own, whose partitions these tests drop."""
     return started(stack)
-
-
-@pytest.fixture
-def fresh(stack: Stack) -> Iterator[Stack]:
-    """A hub with its own empty database, not migrated yet."""
-    with new_database() as url:
-        fresh = replace(stack, database_url=url, environment=stack.environment | {"DATABASE_URL": url}, started=[])
-        yield fresh
-        fresh.end()
 
 
 @pytest.fixture
@@ -160,7 +120,7 @@ def calling(hub: Hub, caller: Caller) -> Iterator[list[tuple[int, float]]]:
 
 
 def test_a_fresh_hub_has_partitions_of_this_month_and_of_two_to_come(stack: Stack) -> None:
-    assert kinds(stack) == {IN_PARTITIONS}
+    assert stack.rows("SELECT DISTINCT relkind FROM pg_class WHERE relname = ANY(%s)", NAMES) == [("p",)]
     assert partitions(stack) >= {"_default", name(0), name(-1), name(-2)}
     found = {row[0] for row in stack.rows("SELECT indexname FROM pg_indexes WHERE schemaname = 'public'")}
     found |= {row[0] for row in stack.rows("SELECT relname FROM pg_class WHERE relkind = 'I'")}
@@ -193,29 +153,6 @@ finally:
     pruning.join(20)
 """,
     )
-
-
-def test_migrating_there_and_back_keeps_every_row(fresh: Stack, tmp_path: Path) -> None:
-    fresh.environment |= one_by_one(tmp_path)
-    fresh.manage("migrate", "tools_app", "0002", "--verbosity", "0")
-    moments = [now() - timedelta(days=days) for days in (0, 40, 100, 365 * 20)]
-    with psycopg.connect(fresh.database_url) as connection:
-        for number, moment in enumerate(moments):
-            id = id_of(moment)
-            connection.execute(OLD_CALL, [id, moment, moment, id_of(moment)])
-            connection.execute(OLD_PAYLOAD, [id, str(number)])
-            for sequence in (2, 1):
-                connection.execute(OLD_EVENT, [id, sequence, moment, str(sequence)])
-    before = contents(fresh)
-    assert [len(rows) for rows in before] == [8, 4, 4]
-
-    for target, kind in (("0005", IN_PARTITIONS), ("0004", PLAIN), ("0005", IN_PARTITIONS)):
-        fresh.manage("migrate", "tools_app", target, "--verbosity", "0")
-        assert kinds(fresh) == {kind}
-        assert contents(fresh) == before
-    query = "SELECT tableoid::regclass::text FROM tools_app_callevent WHERE sequence = 1 ORDER BY call_id"
-    found = [row[0].removeprefix("tools_app_callevent") for row in fresh.rows(query)]
-    assert found == ["_default", *(name_of(Month.of(moment)) for moment in sorted(moments)[1:])]
 
 
 def test_a_call_lands_in_its_month_with_all_that_belongs_to_it(stack: Stack) -> None:
