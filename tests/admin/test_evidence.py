@@ -18,6 +18,7 @@ PAGE, DOWNLOAD = "/admin/evidence/", "/admin/evidence/checkpoints.jsonl"
 
 @pytest.fixture
 def calls(acme: Any, globex: Any) -> dict[str, list[UUID]]:
+    Call.objects.all().delete()  # they are in no chain
     made = {"acme": record(3, acme.tenant.pk), "globex": record(2, globex.tenant.pk), "none": record(1)}
     signer.sign()
     return made
