@@ -9,6 +9,8 @@ import psycopg
 
 # The suffix of a generated name of an index or a check.
 AUTOMATIC = re.compile(r"_[0-9a-f]{8}(_\w+)?$|_check\d*$")
+# What PostgreSQL writes in another way when it has read its own text of a condition.
+REWRITTEN = re.compile(r"::(?:character varying|text)(?:\[\])?|[()]")
 # A partition of a month, which depends on when the database was created.
 MONTH = re.compile(r"_\d{4}_\d{2}$")
 POSTGRESQL = (
@@ -30,7 +32,7 @@ def of_postgresql(url: str) -> list[tuple[str, str, str]]:
     """Each column, index, constraint and partition: its table, its name and its definition."""
     with psycopg.connect(url) as connection:
         rows = [row for query in POSTGRESQL for row in connection.execute(query)]
-        return sorted(_named(*row) for row in rows if not MONTH.search(row[0]))
+        return sorted(_named(*row[:2], REWRITTEN.sub("", row[2])) for row in rows if not MONTH.search(row[0]))
 
 
 def of_sqlite(path: Path) -> list[tuple[str, str, str]]:
