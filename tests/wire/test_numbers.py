@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Callable
+from datetime import date
 from decimal import Decimal
 from typing import Any, Literal
 
 import pytest
+from pydantic import JsonValue
 
 from tests.upstreams import scripted
 from tests.upstreams.conftest import add_upstream, fresh_connections, loopback_tenant
@@ -25,9 +27,19 @@ NUMBERS = f"[{INTEGER},{DECIMAL},{SMALL},5.0,9007199254740993]"
 @pytest.fixture
 def functions(registries: None, offer: Callable[..., list[Tool]]) -> None:
     @tool(read_only=True)
-    def types(whole: int, choice: Literal[5], near: float, exact: Decimal, others: list[Any]) -> list[str]:
+    def types(
+        whole: int,
+        choice: Literal[5],
+        near: float,
+        exact: Decimal,
+        others: list[Any],
+        by_date: dict[date, Any],
+        json: dict[date, JsonValue],
+        either: dict[date, int | float],
+    ) -> list[str]:
         """Tell what a function receives."""
-        return [repr(value) for value in (whole, choice, near, exact, others)]
+        nested = [next(iter(value.values())) for value in (by_date, json, either)]
+        return [repr(value) for value in (whole, choice, near, exact, others, *nested)]
 
     @tool(output_schema={"type": "object"}, background=True)
     def pass_on(numbers: list[int | float | Decimal]) -> dict[str, Any]:
@@ -74,10 +86,13 @@ def test_functions_get_the_number_that_was_sent_in_the_type_of_the_hint(function
     text = call(
         client.handshake(),
         "types",
-        f'{{"whole":5.0,"choice":5.0,"near":{DECIMAL},"exact":{DECIMAL},"others":[{INTEGER},{DECIMAL}]}}',
+        f'{{"whole":5.0,"choice":5.0,"near":{DECIMAL},"exact":{DECIMAL},"others":[{INTEGER},{DECIMAL}],'
+        f'"by_date":{{"2026-01-01":[{INTEGER},{DECIMAL}]}},"json":{{"2026-01-01":[{INTEGER},{DECIMAL}]}},'
+        f'"either":{{"2026-01-01":{INTEGER}}}}}',
     )
     nearest = repr(float(DECIMAL))
-    expected = ["5", "5", nearest, f"Decimal('{DECIMAL}')", f"[{INTEGER}, {nearest}]"]
+    many = f"[{INTEGER}, {nearest}]"
+    expected = ["5", "5", nearest, f"Decimal('{DECIMAL}')", many, many, many, INTEGER]
     assert json.loads(text)["result"]["structuredContent"] == {"result": expected}
 
 
