@@ -156,7 +156,7 @@ class Schemas:
         return "discriminator" in schema and bool(self.subtypes.of(schema, pointer))
 
     def definitions(self, uses: Iterable[str]) -> dict[str, Any]:
-        """Return the definitions that `uses` reach, nearest first, as far as they fit. Raises Broken."""
+        """Return the definitions that `uses` reach, nearest first, as far as they fit. Raises InvalidDocument."""
         definitions: dict[str, Any] = {}
         size, waiting, seen = 0, list(dict.fromkeys(uses)), set(uses)
         while waiting:
@@ -175,7 +175,7 @@ class Schemas:
         return definitions
 
     def resolved(self, schema: Any, pointer: str) -> tuple[dict[str, Any], str]:
-        """Return a schema behind its references, as it is in the document. Raises Broken."""
+        """Return a schema behind its references, as it is in the document. Raises InvalidDocument."""
         found, place = self._document.resolved(schema, pointer)
         return mapping(found), place
 
