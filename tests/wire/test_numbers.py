@@ -1,6 +1,7 @@
 """Numbers pass unchanged from the client to a tool and back, and into the record, however long they are."""
 
 import json
+import threading
 from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
@@ -13,8 +14,14 @@ from tests.upstreams import scripted
 from tests.upstreams.conftest import add_upstream, fresh_connections, loopback_tenant
 from tests.web_services import Received, Service, http_response, serve
 from tests.wire.client import Peer, RawClient, error_of, rpc
+from tools_app.calls import dispatch
+from tools_app.calls.background.payload import CallPayload
 from tools_app.catalog import authoring
+from tools_app.catalog.kinds.signature import Signature
+from tools_app.core.large_work import LARGE_BYTES
 from tools_app.models import Call, Tenant, Tool
+from tools_app.protocol.schema import CompiledSchema
+from tools_app.tool_api.results import size_of
 from tools_app.toolkit import tool
 
 __all__ = ["add_upstream", "fresh_connections", "loopback_tenant", "serve"]
@@ -123,3 +130,50 @@ def test_ids_and_capabilities_with_numbers_beyond_64_bits_are_refused(client: Ra
     assert "an integer of at most 64 bits" in error_of(client.post(rpc("ping", id=int(INTEGER))))["message"]
     error = error_of(client.initialize(capabilities={"experimental": {"x": {"size": int(INTEGER)}}}))
     assert "capabilities holds a number of more digits than 64 bits hold" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"), [("here", "numbers"), ("later", "numbers"), ("here", "other"), ("unknown", "numbers")]
+)
+def test_large_arguments_are_recorded_validated_and_converted_in_a_thread(
+    registries: None,
+    offer: Callable[..., Any],
+    client: RawClient,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    argument: str,
+) -> None:
+    threads: dict[str, str] = {}
+
+    def watch(owner: Any, function: str) -> None:
+        original = getattr(owner, function)
+
+        def watched(*args: Any, **options: Any) -> Any:
+            if size_of(args) > LARGE_BYTES:
+                threads[function] = threading.current_thread().name
+            return original(*args, **options)
+
+        monkeypatch.setattr(owner, function, watched)
+
+    watch(dispatch, "new_record_builder")
+    watch(CompiledSchema, "accepts")
+    watch(CompiledSchema, "problems")
+    watch(CallPayload, "sealed")
+    watch(Signature, "bind")
+
+    @tool(read_only=True)
+    async def here(numbers: list[Any]) -> int:
+        return len(numbers)
+
+    @tool(background=True)
+    async def later(numbers: list[Any]) -> int:
+        return len(numbers)
+
+    offer("here", "later")
+    call(client.handshake(), name, f'{{"{argument}":[{",".join([DECIMAL] * 10_000)}]}}')
+    work = {
+        "later": {"accepts", "sealed", "bind"},
+        "here": {"accepts", "bind" if argument == "numbers" else "problems"},
+    }
+    assert threads.keys() == {"new_record_builder", *work.get(name, ())}
+    assert all(thread.startswith("large-work") for thread in threads.values())

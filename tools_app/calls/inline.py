@@ -117,7 +117,7 @@ class InlineCall(LocalCall):
                 return stopped(self._tool.method, self.stopped_as, self.reason or stop_reasons.UNKNOWN)
         caller = self._invocation.caller()
         context = ToolContext(self.id, caller, self._emit, self.cancelled, self._conversation, loop=self._loop)
-        self.note_start()
+        self._task = asyncio.current_task(self._loop)  # as `note_start` does
         self._builder.note_start()
         try:
             execute = run_tool if tracing.active is None else traced.run
