@@ -116,6 +116,8 @@ class Measure:
             below = levels - 1 if levels is not None and keyword in _DESCENDING else levels
             if keyword in REFERENCES and isinstance(value, str):
                 yield self._weigh(self._target(value), 0, levels)
+            elif keyword in ("$defs", "definitions") and levels is not None:
+                continue  # only those that are referred to
             elif keyword in SCHEMA_MAPS and isinstance(value, dict):
                 weights = [self._weigh(inner, depth, below) for inner in value.values()]
                 if keyword in ("patternProperties", "dependentSchemas"):
