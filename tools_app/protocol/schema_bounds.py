@@ -32,8 +32,10 @@ _DESCENDING: Final = frozenset(
     {"properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames"}
     | {"items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"}
 )
-# The paths that a fraction in `multipleOf` counts for: such a division takes as long as 100 comparisons.
-_DIVISION: Final = 100
+# The paths that a fraction in `multipleOf`, and an object or a list in `enum` count for: dividing by the one takes as
+# long as 200 comparisons, and comparing with the other as long as four.
+_DIVISION: Final = 200
+_CHOICE: Final = 4
 
 
 class SchemaTooComplex(ValueError):
@@ -42,7 +44,7 @@ class SchemaTooComplex(ValueError):
 
 def check(schema: Any) -> None:
     """Raise SchemaTooComplex for a schema that is too large, or has too many paths to one value."""
-    Measure(schema, with_patterns=False).weigh(schema)
+    Measure(schema, only_paths=True).weigh(schema)
 
 
 class Weight(NamedTuple):
@@ -59,13 +61,14 @@ class Measure:
     """Weighs the parts of one schema; `is_recursive` says whether one of those that were weighed contains itself.
 
     With `levels`, recursive references are followed as far as a value of so many levels leads, as the validator does
-    when it explains what is wrong, and all values of `enum` count, because the explanation repeats them.
+    when it explains what is wrong, and all values of `enum` count, because the explanation repeats them. With
+    `only_paths`, nothing else counts. In both cases, more than MAX_ALTERNATIVES paths raise SchemaTooComplex.
     """
 
-    def __init__(self, schema: Any, levels: int | None = None, *, with_patterns: bool = True) -> None:
+    def __init__(self, schema: Any, levels: int | None = None, *, only_paths: bool = False) -> None:
         self._target = References(schema).target
         self._levels = levels
-        self._with_patterns = with_patterns
+        self._only_paths = only_paths
         self._weights: dict[tuple[int, int | None], Weight | None] = {}
         self.is_recursive = False
 
@@ -92,7 +95,7 @@ class Measure:
                 else [self._weigh(one, depth + 1, levels) for one in node]
             )
             weight = Weight(1 + sum(one.paths for one in inner), sum(one.pattern_bytes for one in inner))
-            if weight.paths > MAX_ALTERNATIVES:
+            if weight.paths > MAX_ALTERNATIVES and (self._only_paths or levels is not None):
                 raise SchemaTooComplex(TOO_MANY_ALTERNATIVES)
             self._weights[key] = weight
             return weight
@@ -103,13 +106,16 @@ class Measure:
 
     def _own(self, node: Mapping[str, Any]) -> Weight:
         """Return the weight of a schema object without those in it."""
+        if self._only_paths:
+            return _NOTHING
         paths = _DIVISION if isinstance(node.get("multipleOf"), float) else 0
         values, names = node.get("enum"), node.get("patternProperties")
         if isinstance(values, list):
-            paths += sum(self._levels is not None or isinstance(value, dict | list) for value in values)
+            choices = sum(isinstance(value, dict | list) for value in values)
+            paths += _CHOICE * choices if self._levels is None else len(values)
         own = [node["pattern"]] if isinstance(node.get("pattern"), str) else []
         own += names if isinstance(names, dict) else []
-        return Weight(paths, sum(map(compiled_bytes, own)) if self._with_patterns else 0)
+        return Weight(paths, sum(map(compiled_bytes, own)))
 
     def _inner(self, node: Mapping[str, Any], depth: int, levels: int | None) -> Iterator[Weight]:
         for keyword, value in node.items():
