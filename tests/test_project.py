@@ -224,3 +224,29 @@ def test_no_file_knows_the_machine_it_was_made_on(folder):
     texts = {file: (ROOT / file).read_text(errors="replace") for file in files if (ROOT / file).is_file()}
 
     assert [file for file, text in texts.items() if homes.search(text)] == []
+
+
+def test_every_error_that_a_docstring_names_exists():
+    sources = {path: path.read_text() for folder in ("mcphub", "tools_app") for path in (ROOT / folder).rglob("*.py")}
+    known = set(dir(builtins)) | {name for text in sources.values() for name in _names_in(text)}
+    named = {
+        (name, str(path.relative_to(ROOT)))
+        for path, text in sources.items()
+        # Comments, too. A list of errors may be continued on the next line.
+        for errors in re.findall(r"\bRaises? ((?:[`\w.]+(?:, | and | or |$)?)+)", re.sub(r"\n[ #]*", " ", text))
+        for name in re.findall(r"\b_?[A-Z][a-z]+[A-Z]?\w*", errors)
+    }
+
+    assert len(named) > 300
+    assert not {(name, path) for name, path in named if name not in known}
+
+
+def _names_in(source: str) -> Iterator[str]:
+    """Yield the names that a module defines, imports or uses of another module."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name
+        elif isinstance(node, ast.Attribute):
+            yield node.attr

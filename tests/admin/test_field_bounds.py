@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from django import forms
 from django.contrib.auth.forms import AuthenticationForm, ReadOnlyPasswordHashField
+from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import RequestFactory
+from django.urls import reverse
 
+from tests.browsers import browser_of
 from tools_app.admin.base.fields import JsonTextField, LinesField
 from tools_app.admin.base.site import site
 from tools_app.catalog.validation.sizes import MAX_DESCRIPTION_LENGTH, MAX_JSON_BYTES
@@ -109,3 +112,14 @@ def test_a_file_that_is_too_large_is_told(as_: Any, acme: Any, page: Any) -> Non
     file = SimpleUploadedFile("acme.yaml", b"mcphub: 1\n#".ljust(2_000_001, b"x"))
     response = as_("admin").post(address, {"file": file})
     assert "larger than 2 MB" in str(response.context["form"].errors)
+
+
+def test_a_form_has_so_many_fields_and_bytes(db: None, settings: Any) -> None:
+    browser = browser_of(User.objects.create_superuser("root"))
+    limit = settings.DATA_UPLOAD_MAX_NUMBER_FIELDS
+    for fields, status in (
+        ({f"x{n}": "" for n in range(limit)}, 200),
+        ({f"x{n}": "" for n in range(limit + 1)}, 400),
+        ({"x": "x" * settings.DATA_UPLOAD_MAX_MEMORY_SIZE}, 400),
+    ):
+        assert browser.post(reverse("admin:filter_save"), fields, follow=True).status_code == status

@@ -22,6 +22,18 @@ def test_one_tenant_cannot_take_the_catalogs_of_others(tenant: Tenant, caplog: p
     assert f"The catalog of tenant {tenant.slug} cannot be compiled" in caplog.text
 
 
+def test_a_catalog_that_cannot_be_compiled_is_logged_once_for_each_version(
+    tenant: Tenant, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {"method": "GET", "base_url": "https://example.com", "path": "/"}
+    authoring.save_tool(Tool(tenant=tenant, name="one", kind="http", config=config, input_schema={"type": "object"}))
+    for maximum, tracebacks in ((792 * 10**26, 1), (793 * 10**26, 2), (5, 2)):
+        Tool.objects.filter(tenant=tenant).update(input_schema={"type": "object", "maxProperties": maximum})
+        found = [compiled.load([tenant.pk]) for _ in range(3)]
+        assert [tenant.pk in one for one in found] == [maximum == 5] * 3
+        assert caplog.text.count("Traceback") == tracebacks
+
+
 def test_what_cannot_be_used_is_one_log_line_of_each_kind_however_much_it_is(
     tenant: Tenant, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -37,6 +37,10 @@ def test_what_came_is_shown_but_not_at_any_length() -> None:
     assert problem.received == "x" * 200 + "…"
 
 
+def test_an_integer_of_a_python_function_may_have_any_length() -> None:
+    assert CompiledSchema({"type": "integer"}).problems(2**70) == []
+
+
 def test_the_number_of_problems_is_bounded() -> None:
     schema = CompiledSchema({"items": {"type": "integer"}})
     assert len(schema.problems(["x"] * 100)) == MAX_PROBLEMS

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import AsyncMock, Mock
+from uuid import uuid4
 
 import pytest
 
@@ -11,12 +13,16 @@ from tests.upstreams.scripted import LOOK
 from tests.web_services import Service
 from tools_app.catalog.http.urls import parse_url
 from tools_app.models import Tenant, Upstream
-from tools_app.upstreams import client, service
+from tools_app.tool_api.results import ToolError
+from tools_app.upstreams import client, connections, drafts, service
 from tools_app.upstreams.client import MAX_ANSWERING, Message
+from tools_app.upstreams.credentials import store
 from tools_app.upstreams.duplex import DuplexTransport
 from tools_app.upstreams.errors import UpstreamFailed
+from tools_app.upstreams.exchanges import tasks
 from tools_app.upstreams.http import Bounds, HttpTransport
 from tools_app.upstreams.observation import MAX_NAME_LENGTH
+from tools_app.upstreams.updates import connection_updates
 
 Listing = Callable[[list[dict[str, Any]]], Upstream]
 
@@ -85,3 +91,58 @@ def test_the_same_holds_over_http() -> None:
 
     asyncio.run(flooded())
     assert begun == MAX_ANSWERING
+
+
+def test_a_tenant_has_so_many_upstreams(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drafts, "MAX_UPSTREAMS", 1)
+    row = Upstream(tenant=tenant, name="books", url="https://books.example.com/mcp")
+    assert not drafts.upstream_faults(row)
+    row.save()
+    other = Upstream(tenant=tenant, name="more", url="https://books.example.com/mcp")
+    too_many = "A tenant has at most 1 upstreams. Delete one first."
+    assert drafts.upstream_faults(other) == {"name": [too_many]}
+
+
+def test_so_many_resources_of_an_upstream_are_subscribed_to() -> None:
+    updates = connection_updates.ConnectionUpdates(AsyncMock(), lambda _uris: None)
+    updates._wake = lambda: None  # type: ignore[method-assign]
+    updates.set_uris(f"docs://{number}" for number in range(connection_updates.MAX_URIS + 1))
+    assert len(updates._uris) == connection_updates.MAX_URIS
+
+
+def test_a_credential_has_a_bound(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MAX_VALUE_LENGTH", 3)
+    url = "https://books.example.com/mcp"
+    row = Upstream.objects.create(tenant=tenant, name="books", url=url, credential="header")
+    store.save_value(row, store.TENANT, "abc")
+    with pytest.raises(store.InvalidCredential, match="at most 3"):
+        store.save_value(row, store.TENANT, "abcd")
+
+
+def test_a_tenant_has_so_many_connections_and_processes(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endpoint(number: int, *command: str) -> Any:
+        return Mock(tenant_id=tenant.pk, id=uuid4(), url=str(number), command=command)
+
+    holder = connections.Connections()
+    try:
+        monkeypatch.setattr(connections, "MAX_PROCESSES", 1)
+        holder._connection(endpoint(1, "run"))
+        with pytest.raises(ToolError, match="already runs 1 upstreams as processes"):
+            holder._connection(endpoint(2, "run"))
+        monkeypatch.setattr(connections, "MAX_CONNECTIONS", 2)
+        holder._connection(endpoint(3))
+        with pytest.raises(ToolError, match="Too many credentials"):
+            holder._connection(endpoint(4))
+    finally:
+        holder._by_endpoint.clear()
+        holder.close()
+
+
+def test_a_long_id_of_a_task_is_refused() -> None:
+    def task_id(length: int) -> str:
+        created = {"taskId": "x" * length}
+        return tasks.UpstreamTask(Mock(), created, {}, Mock(), AsyncMock(), is_left=lambda: False).id
+
+    assert len(task_id(tasks.MAX_ID_LENGTH)) == tasks.MAX_ID_LENGTH
+    with pytest.raises(UpstreamFailed, match="without a valid id"):
+        task_id(tasks.MAX_ID_LENGTH + 1)

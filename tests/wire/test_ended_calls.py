@@ -21,7 +21,9 @@ from tests.wire.task_tools import EXTENSION, NAME_FORM
 from tools_app.access import keys
 from tools_app.calls import run, sweeper
 from tools_app.calls.background import queue
-from tools_app.models import ApiKey, Call, CallEvent, CallInput, RunningCall, Session, Tenant, Tool
+from tools_app.calls.invocation import CallRecordBuilder
+from tools_app.core.large_work import LARGE_BYTES
+from tools_app.models import ApiKey, Call, CallEvent, CallInput, Outcome, RunningCall, Session, Tenant, Tool
 from tools_app.toolkit import CallCancelled, ProtocolError, ToolContext, ToolError, tool
 from tools_app.transport import delivery
 
@@ -343,6 +345,28 @@ def test_the_record_of_a_request_that_its_client_closed_says_so(
     with client.peer(MODERN).stream("tools/call", call_params(name)):
         started_call(eventually, name)
     assert recorded(eventually) == ("cancelled", "the client closed the request")
+
+
+def test_a_client_that_leaves_while_a_large_result_is_recorded_changes_nothing(
+    client: RawClient, offer: Callable[..., object], eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "STREAM_AFTER_SECONDS", 0.05)
+    is_recorded, may_end = threading.Event(), threading.Event()
+    finished = CallRecordBuilder.finished
+
+    def slowly_finished(*args: Any, **options: Any) -> Any:
+        is_recorded.set()
+        may_end.wait(WAIT_SECONDS)
+        return finished(*args, **options)
+
+    monkeypatch.setattr(CallRecordBuilder, "finished", slowly_finished)
+    offer("echo")
+    with client.peer(MODERN).stream("tools/call", call_params("echo", {"message": "x" * 2 * LARGE_BYTES})):
+        assert is_recorded.wait(WAIT_SECONDS)
+    eventually(lambda: [call.stopped_as for call in run.running_here()] == [Outcome.CANCELLED])
+    may_end.set()
+    assert eventually(Call.objects.first).outcome == "ok"
+    assert eventually(lambda: not run.running_here())
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -1,18 +1,27 @@
 """Numbers pass unchanged from the client to a tool and back, and into the record, however long they are."""
 
 import json
+import threading
 from collections.abc import Callable
+from datetime import date
 from decimal import Decimal
 from typing import Any, Literal
 
 import pytest
+from pydantic import JsonValue
 
 from tests.upstreams import scripted
 from tests.upstreams.conftest import add_upstream, fresh_connections, loopback_tenant
 from tests.web_services import Received, Service, http_response, serve
 from tests.wire.client import Peer, RawClient, error_of, rpc
+from tools_app.calls import dispatch
+from tools_app.calls.background.payload import CallPayload
 from tools_app.catalog import authoring
+from tools_app.catalog.kinds.signature import Signature
+from tools_app.core.large_work import LARGE_BYTES
 from tools_app.models import Call, Tenant, Tool
+from tools_app.protocol.schema import CompiledSchema
+from tools_app.tool_api.results import size_of
 from tools_app.toolkit import tool
 
 __all__ = ["add_upstream", "fresh_connections", "loopback_tenant", "serve"]
@@ -25,9 +34,19 @@ NUMBERS = f"[{INTEGER},{DECIMAL},{SMALL},5.0,9007199254740993]"
 @pytest.fixture
 def functions(registries: None, offer: Callable[..., list[Tool]]) -> None:
     @tool(read_only=True)
-    def types(whole: int, choice: Literal[5], near: float, exact: Decimal, others: list[Any]) -> list[str]:
+    def types(
+        whole: int,
+        choice: Literal[5],
+        near: float,
+        exact: Decimal,
+        others: list[Any],
+        by_date: dict[date, Any],
+        json: dict[date, JsonValue],
+        either: dict[date, int | float],
+    ) -> list[str]:
         """Tell what a function receives."""
-        return [repr(value) for value in (whole, choice, near, exact, others)]
+        nested = [next(iter(value.values())) for value in (by_date, json, either)]
+        return [repr(value) for value in (whole, choice, near, exact, others, *nested)]
 
     @tool(output_schema={"type": "object"}, background=True)
     def pass_on(numbers: list[int | float | Decimal]) -> dict[str, Any]:
@@ -74,10 +93,13 @@ def test_functions_get_the_number_that_was_sent_in_the_type_of_the_hint(function
     text = call(
         client.handshake(),
         "types",
-        f'{{"whole":5.0,"choice":5.0,"near":{DECIMAL},"exact":{DECIMAL},"others":[{INTEGER},{DECIMAL}]}}',
+        f'{{"whole":5.0,"choice":5.0,"near":{DECIMAL},"exact":{DECIMAL},"others":[{INTEGER},{DECIMAL}],'
+        f'"by_date":{{"2026-01-01":[{INTEGER},{DECIMAL}]}},"json":{{"2026-01-01":[{INTEGER},{DECIMAL}]}},'
+        f'"either":{{"2026-01-01":{INTEGER}}}}}',
     )
     nearest = repr(float(DECIMAL))
-    expected = ["5", "5", nearest, f"Decimal('{DECIMAL}')", f"[{INTEGER}, {nearest}]"]
+    many = f"[{INTEGER}, {nearest}]"
+    expected = ["5", "5", nearest, f"Decimal('{DECIMAL}')", many, many, many, INTEGER]
     assert json.loads(text)["result"]["structuredContent"] == {"result": expected}
 
 
@@ -108,3 +130,50 @@ def test_ids_and_capabilities_with_numbers_beyond_64_bits_are_refused(client: Ra
     assert "an integer of at most 64 bits" in error_of(client.post(rpc("ping", id=int(INTEGER))))["message"]
     error = error_of(client.initialize(capabilities={"experimental": {"x": {"size": int(INTEGER)}}}))
     assert "capabilities holds a number of more digits than 64 bits hold" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"), [("here", "numbers"), ("later", "numbers"), ("here", "other"), ("unknown", "numbers")]
+)
+def test_large_arguments_are_recorded_validated_and_converted_in_a_thread(
+    registries: None,
+    offer: Callable[..., Any],
+    client: RawClient,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    argument: str,
+) -> None:
+    threads: dict[str, str] = {}
+
+    def watch(owner: Any, function: str) -> None:
+        original = getattr(owner, function)
+
+        def watched(*args: Any, **options: Any) -> Any:
+            if size_of(args) > LARGE_BYTES:
+                threads[function] = threading.current_thread().name
+            return original(*args, **options)
+
+        monkeypatch.setattr(owner, function, watched)
+
+    watch(dispatch, "new_record_builder")
+    watch(CompiledSchema, "accepts")
+    watch(CompiledSchema, "problems")
+    watch(CallPayload, "sealed")
+    watch(Signature, "bind")
+
+    @tool(read_only=True)
+    async def here(numbers: list[Any]) -> int:
+        return len(numbers)
+
+    @tool(background=True)
+    async def later(numbers: list[Any]) -> int:
+        return len(numbers)
+
+    offer("here", "later")
+    call(client.handshake(), name, f'{{"{argument}":[{",".join([DECIMAL] * 10_000)}]}}')
+    work = {
+        "later": {"accepts", "sealed", "bind"},
+        "here": {"accepts", "bind" if argument == "numbers" else "problems"},
+    }
+    assert threads.keys() == {"new_record_builder", *work.get(name, ())}
+    assert all(thread.startswith("large-work") for thread in threads.values())

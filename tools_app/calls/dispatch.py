@@ -1,6 +1,7 @@
 """Dispatch of calls: resolve, limit, validate, then run in this process or in a worker."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 
@@ -22,15 +23,16 @@ from tools_app.calls.run import CallOutcome, Runnable, outcome_of
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import CompiledTool
 from tools_app.catalog.kinds.attachments import NO_SUCH, Attachments
-from tools_app.core import fair_scheduler
+from tools_app.core import fair_scheduler, large_work
 from tools_app.core.config import config
+from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.notifications.listener import TopicListener
 from tools_app.models import TOOLS_CALL, Outcome, TaskSupport
 from tools_app.protocol import mirrored
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 from tools_app.protocol.schema import FieldProblem
 from tools_app.protocol.versions import Era, reports_bad_arguments_in_result
-from tools_app.tool_api.results import failed
+from tools_app.tool_api.results import failed, size_of
 
 
 class CallOptions(msgspec.Struct, frozen=True):
@@ -47,7 +49,7 @@ class CallOptions(msgspec.Struct, frozen=True):
     respond_early: Callable[[CallOutcome], Awaitable[None]]
 
 
-async def call_tool(
+async def call_tool(  # noqa: C901 - the steps of a call in their order
     invocation: Invocation, era: Era, options: CallOptions, hub_tool: CompiledTool | None = None
 ) -> CallOutcome | TaskCreated:
     """Execute a `tools/call` and record it: of the tenant's tool of this name, or of a tool of the hub itself.
@@ -71,33 +73,50 @@ async def call_tool(
             raise await refuse(invocation, era, refusal, tool)
     if rates := tool.allowed.calls + principal.allowed.calls:
         await limits.take_call(invocation, rates)
-    if not tool.arguments.accepts(invocation.arguments):
-        return await _bad_arguments(invocation, tool, era, tool.arguments.problems(invocation.arguments))
+    as_task = tool.task is not TaskSupport.NEVER and may_be_task(tool, options.task_request)
+    # Large arguments are recorded and validated in a thread.
+    size = size_of(invocation.arguments)
+    build = partial(
+        new_record_builder,
+        invocation,
+        tool.id,
+        tool.revision,
+        background=tool.background,
+        task_seconds=options.task_seconds if as_task else None,
+    )
+    builder = build() if size <= LARGE_BYTES else await large_work.run(size, build)
+    if builder.arguments_size > config.MCPHUB_MAX_ARGUMENT_BYTES:
+        raise await refuse(invocation, era, _arguments_too_large(builder), builder=builder)
+    accepts = partial(tool.arguments.accepts, invocation.arguments)
+    if not (accepts() if size <= LARGE_BYTES else await large_work.run(size, accepts)):
+        problems = await large_work.run(size, partial(tool.arguments.problems, invocation.arguments))
+        return await _bad_arguments(invocation, era, builder, problems)
     if concurrency_limits := tool.allowed.concurrent_calls + principal.allowed.concurrent_calls:
         async with limits.concurrency_slot(invocation, concurrency_limits):
-            return await _run(invocation, tool, era, options)
-    return await _run(invocation, tool, era, options)
+            return await _run(invocation, tool, era, options, builder, as_task=as_task)
+    return await _run(invocation, tool, era, options, builder, as_task=as_task)
 
 
-async def _run(invocation: Invocation, tool: CompiledTool, era: Era, options: CallOptions) -> CallOutcome | TaskCreated:
+async def _run(
+    invocation: Invocation,
+    tool: CompiledTool,
+    era: Era,
+    options: CallOptions,
+    builder: CallRecordBuilder,
+    *,
+    as_task: bool,
+) -> CallOutcome | TaskCreated:
     """Run a checked call as a task, in a worker or inline."""
     if tool.attachments is not None and (problems := _unreadable(tool.attachments, invocation)):
-        return await _bad_arguments(invocation, tool, era, problems)
-    as_task = tool.task is not TaskSupport.NEVER and may_be_task(tool, options.task_request)
-    task_seconds = options.task_seconds if as_task else None
-    builder = new_record_builder(
-        invocation, tool.id, tool.revision, background=tool.background, task_seconds=task_seconds
-    )
-    if builder.arguments_size > config.MCPHUB_MAX_ARGUMENT_BYTES:
-        raise await refuse(invocation, era, _arguments_too_large(builder), tool)
+        return await _bad_arguments(invocation, era, builder, problems)
     if as_task:
         too_many = await task_limit_error(invocation.principal)
         if too_many is not None:
-            raise await refuse(invocation, era, too_many, tool)
+            raise await refuse(invocation, era, too_many, builder=builder)
         return await run_as_task(invocation, tool, builder, options.send_event, options.listener)
     if tool.background:
         return await run_in_worker(invocation, tool, builder, options.send_event, options.listener)
-    if builder.arguments_size >= fair_scheduler.LARGE_BYTES:
+    if builder.arguments_size >= LARGE_BYTES:
         await fair_scheduler.long_step(builder.arguments_size)
     return await InlineCall(
         invocation, tool, builder, options.send_event, options.can_resume, respond_early=options.respond_early
@@ -114,26 +133,31 @@ async def read(
     """Run a `resources/read` or a `prompts/get`, and record it. Raises RpcError and RecorderUnavailable."""
     if invocation.principal.allowed.calls:
         await limits.take_call(invocation, invocation.principal.allowed.calls)
-    builder = new_record_builder(invocation)
+    builder = await large_work.run(size_of(invocation.arguments), partial(new_record_builder, invocation))
     if builder.arguments_size > config.MCPHUB_MAX_ARGUMENT_BYTES:
         era = Era.MODERN if invocation.session is None else Era.HANDSHAKE
-        raise await refuse(invocation, era, _arguments_too_large(builder))
+        raise await refuse(invocation, era, _arguments_too_large(builder), builder=builder)
     return await InlineCall(invocation, reading, builder, send_event, can_resume, respond_early=respond_early).run()
 
 
-async def refuse(invocation: Invocation, era: Era, refusal: RpcError, tool: CompiledTool | None = None) -> RpcError:
+async def refuse(
+    invocation: Invocation,
+    era: Era,
+    refusal: RpcError,
+    tool: CompiledTool | None = None,
+    *,
+    builder: CallRecordBuilder | None = None,
+) -> RpcError:
     """Record a call that was rejected before it ran, and return the error. Raises RecorderUnavailable."""
+    if builder is None:
+        build = partial(new_record_builder, invocation)
+        if tool is not None:
+            build = partial(build, tool.id, tool.revision, background=tool.background)
+        builder = await large_work.run(size_of(invocation.arguments), build)
     status = refusal.http_status(modern=era is Era.MODERN)
     end = End(Outcome.REJECTED, http_status=status, rpc_error=refusal.code, cause=refusal.message)
-    await recorder.current().recording(_record_builder(invocation, tool).finished(end))
+    await recorder.current().recording(builder.finished(end))
     return refusal
-
-
-def _record_builder(invocation: Invocation, tool: CompiledTool | None) -> CallRecordBuilder:
-    """Return the record builder of a call that does not run."""
-    if tool is None:
-        return new_record_builder(invocation)
-    return new_record_builder(invocation, tool.id, tool.revision, background=tool.background)
 
 
 def _arguments_too_large(builder: CallRecordBuilder) -> RpcError:
@@ -156,15 +180,15 @@ def _unreadable(attachments: Attachments, invocation: Invocation) -> list[FieldP
 
 
 async def _bad_arguments(
-    invocation: Invocation, tool: CompiledTool, era: Era, problems: list[FieldProblem]
+    invocation: Invocation, era: Era, builder: CallRecordBuilder, problems: list[FieldProblem]
 ) -> CallOutcome:
     """Return or raise invalid arguments, as the client's revision requires (tools, §Error Handling)."""
-    message = _argument_error(tool.name, problems)
+    message = _argument_error(invocation.name, problems)
     if not reports_bad_arguments_in_result(invocation.version):
-        data = {"tool": tool.name, "errors": [problem.as_json() for problem in problems]}
-        raise await refuse(invocation, era, RpcError(INVALID_PARAMS, message, data), tool)
+        data = {"tool": invocation.name, "errors": [problem.as_json() for problem in problems]}
+        raise await refuse(invocation, era, RpcError(INVALID_PARAMS, message, data), builder=builder)
     refused = outcome_of(Outcome.REJECTED, failed(message, "the arguments do not fit the schema"))
-    await recorder.current().recording(_record_builder(invocation, tool).finished(refused))
+    await recorder.current().recording(builder.finished(refused))
     return refused
 
 

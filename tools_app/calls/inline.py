@@ -85,18 +85,27 @@ class InlineCall(LocalCall):
         """Run the tool and record the outcome, durable on return. Raises RecorderUnavailable."""
         run.running_calls[self.id] = self
         set_log_context(self._invocation)
+        recording: asyncio.Task[CallOutcome] | None = None
         try:
-            return await self._recorded(await self._run())
+            finished = await self._run()
+            if len(finished.whole or finished.wire) <= fair_scheduler.LARGE_BYTES:
+                return await self._recorded(finished)
+            # The record of a large result takes a while. A client that leaves meanwhile does not change it.
+            recording = asyncio.create_task(self._recorded(finished))
+            return await asyncio.shield(recording)
         except asyncio.CancelledError as cancellation:
             self.note_end()
             reason = stop_reasons.reason_of(cancellation)
             self.stop(Outcome.CANCELLED, reason)
-            if not self._ended:
+            if not self._ended and recording is None:
                 end = End(Outcome.CANCELLED, http_status=None, cause=reason.cause)
                 self._recorder.submit(self._builder.finished(end))
             raise
         finally:
-            del run.running_calls[self.id]
+            if recording is None or recording.done():
+                del run.running_calls[self.id]
+            else:
+                recording.add_done_callback(lambda _: run.running_calls.pop(self.id))
             if self._builder.arguments_size >= fair_scheduler.LARGE_BYTES:
                 release_arguments()
 
@@ -108,7 +117,7 @@ class InlineCall(LocalCall):
                 return stopped(self._tool.method, self.stopped_as, self.reason or stop_reasons.UNKNOWN)
         caller = self._invocation.caller()
         context = ToolContext(self.id, caller, self._emit, self.cancelled, self._conversation, loop=self._loop)
-        self.note_start()
+        self._task = asyncio.current_task(self._loop)  # as `note_start` does
         self._builder.note_start()
         try:
             execute = run_tool if tracing.active is None else traced.run

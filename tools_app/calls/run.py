@@ -224,7 +224,7 @@ def stop_request(session_id: UUID, request_id: str, reason: StopReason) -> bool:
     return False
 
 
-async def run_tool(
+async def run_tool(  # noqa: C901 - all ways in which a tool ends
     tool: Runnable,
     arguments: dict[str, Any],
     context: ToolContext,
@@ -248,12 +248,11 @@ async def run_tool(
             before_shaping = _nothing
             result = await call.deadline.keep(yield_from_started(running, waits_for))
         size = size_of(result)
-        finished = _validated(tool, result) if size <= LARGE_BYTES and tool.shaping is None else None
-        return (
-            finished
-            if finished is not None and len(finished.wire) <= LARGE_BYTES
-            else await call.deadline.keep(_shaped(tool, result, size, context, before_shaping))
-        )
+        if size <= LARGE_BYTES and tool.shaping is None:
+            finished = _validated(tool, result)
+            if len(finished.wire) <= LARGE_BYTES:
+                return finished
+        return await call.deadline.keep(_shaped(tool, result, size, context, before_shaping))
     except (asyncio.CancelledError, CallCancelled) as problem:
         task = asyncio.current_task()
         if isinstance(problem, asyncio.CancelledError) and task is not None:

@@ -179,20 +179,27 @@ def permits_uri(found: Catalog | None, principal: Principal, method: str, uri: s
 MAX_COMPILED_BYTES = 256 * 1024 * 1024
 MAX_COMPILED = 20_000
 _compiled: BoundedCache[UUID, Catalog] = BoundedCache(MAX_COMPILED, MAX_COMPILED_BYTES)
+# The versions that could not be compiled, by tenant.
+_failed: dict[UUID, bytes] = {}
 _compiling = Lock()
 
 
 def load(tenant_ids: Sequence[UUID]) -> Mapping[UUID, Catalog]:
     """Return the current catalogs of these tenants from the database; only those that changed are compiled.
 
-    A tenant whose catalog cannot be compiled has none, so that the others keep theirs.
+    A tenant whose catalog cannot be compiled has none, so that the others keep theirs. It is tried and logged once for
+    each version: catalogs in use are loaded several times a second.
     """
     found: dict[UUID, Catalog] = {}
     for tenant in Tenant.objects.filter(pk__in=tenant_ids, is_active=True):
+        if tenant.pk in _failed and _failed[tenant.pk] == _version(tenant):
+            continue
         try:
             found[tenant.pk] = of_tenant(tenant)
+            _failed.pop(tenant.pk, None)
         except (TypeError, ValueError, RecursionError):
             log.exception("The catalog of tenant %s cannot be compiled", tenant.slug)
+            _failed[tenant.pk] = _version(tenant)
     return found
 
 
@@ -202,6 +209,7 @@ cache: RefreshAheadCache[UUID, Catalog] = RefreshAheadCache(load, lambda found: 
 def forget_all() -> None:
     """Clear the cache (for tests, which empty the database)."""
     _compiled.clear()
+    _failed.clear()
     cache.forget_all()
 
 

@@ -5,7 +5,6 @@ of a ranking are those of the tools that the caller may use, so that no score te
 """
 
 import asyncio
-import math
 import re
 from array import array
 from bisect import bisect_left
@@ -18,6 +17,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from tools_app.catalog.compiled import Catalog, CompiledTool
+from tools_app.core import ranking
 from tools_app.core.bounded_cache import BoundedCache
 from tools_app.core.runtime import Service
 
@@ -33,12 +33,8 @@ MAX_TERM_LENGTH: Final = 40
 # Terms that begin with a word of a query that no tool has.
 MAX_COMPLETIONS: Final = 20
 MIN_COMPLETED: Final = 3
-# Short words such as "gas" and "dns" have no plural that is recognized.
-MAX_UNSTEMMED: Final = 3
 
-# The usual constants of BM25, and how much a term counts by where it stands.
-SATURATION: Final = 1.2
-LENGTH_WEIGHT: Final = 0.75
+# How much a term counts by where it stands.
 NAME_WEIGHT: Final = 4.0
 TITLE_WEIGHT: Final = 3.0
 TEXT_WEIGHT: Final = 1.0
@@ -112,16 +108,11 @@ class SearchIndex:
         # Terms of hidden tools only, each looked at once.
         hidden: set[str] = set()
         for term in list(dict.fromkeys(_words(query[:MAX_QUERY_LENGTH])))[:MAX_TERMS]:
-            for position, score in self._scored(self._matches(term, seen, hidden), count, average):
+            weights = self._matches(term, seen, hidden)
+            for position, score in ranking.scores(weights, self._lengths, count, average):
                 scores[position] = scores.get(position, 0.0) + score
         ranked = sorted(scores.items(), key=lambda entry: (-entry[1], self._names[entry[0]]))
         return [Hit(self._names[position], score) for position, score in ranked]
-
-    def _scored(self, found: Mapping[int, float], count: int, average: float) -> Iterator[tuple[int, float]]:
-        rarity = math.log(1 + (count - len(found) + 0.5) / (len(found) + 0.5))
-        for position, weight in found.items():
-            length = 1 - LENGTH_WEIGHT + LENGTH_WEIGHT * self._lengths[position] / average
-            yield position, rarity * weight * (SATURATION + 1) / (weight + SATURATION * length)
 
     def _matches(self, term: str, seen: bytearray, hidden: set[str]) -> dict[int, float]:
         """Return the weights of a term by tool; if no tool that is seen has it, those of the terms that it begins."""
@@ -174,13 +165,7 @@ def _terms_of(tool: CompiledTool, most: int) -> dict[str, float]:
 def _words(text: str) -> Iterator[str]:
     """Yield the words of a text or a name, `listOpenIssues` and `list_open_issues` alike, in their singular."""
     for word in _WORD.findall(_BETWEEN_WORDS.sub(" ", text)):
-        yield _singular(word.casefold())[:MAX_TERM_LENGTH]
-
-
-def _singular(word: str) -> str:
-    if len(word) <= MAX_UNSTEMMED or word.endswith("ss"):
-        return word
-    return f"{word[:-3]}y" if word.endswith("ies") else word.removesuffix("s")
+        yield ranking.singular(word.casefold())[:MAX_TERM_LENGTH]
 
 
 class Indexes:

@@ -14,7 +14,7 @@ class YamlError(ValueError):
 def refuse_growth(text: str, loader: Any) -> None:
     """Reject what lets a short text expand: aliases, which repeat their anchor's value, and deep nesting.
 
-    Raises Unreadable, and yaml.YAMLError for invalid YAML.
+    Raises YamlError, and yaml.YAMLError for invalid YAML.
     """
     depth = 0
     for event in yaml.parse(text, Loader=loader):

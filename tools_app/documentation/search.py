@@ -3,7 +3,6 @@
 A small in-memory index ranked by BM25, where a word in a heading has more weight than one in the text.
 """
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from tools_app.core import ranking
 from tools_app.documentation import markdown
 from tools_app.documentation.pages import pages
 
@@ -20,8 +20,6 @@ MAX_QUERY_LENGTH: Final = 200
 
 # Weights of a word in the page's title, the section's heading and the text.
 _TITLE_WEIGHT, _HEADING_WEIGHT, _TEXT_WEIGHT = 2, 4, 1
-# The usual constants of BM25: the saturation of repeated words, and the penalty on long sections.
-_SATURATION, _LENGTH_PENALTY = 1.2, 0.75
 # The shortest beginning of a word that stands for the whole word.
 _MIN_PREFIX: Final = 3
 
@@ -55,20 +53,30 @@ class Index:
 
     def __init__(self, sections: Iterable[Section]) -> None:
         self._sections = list(sections)
-        self._bags = [_bag(section) for section in self._sections]
-        self._sizes = [bag.total() for bag in self._bags]
-        self._mean_size = sum(self._sizes) / max(len(self._sizes), 1)
-        self._holders = Counter(word for bag in self._bags for word in bag)
+        self._postings: dict[str, dict[int, float]] = {}
+        self._lengths: list[float] = []
+        for position, section in enumerate(self._sections):
+            weights = _weights(section)
+            self._lengths.append(weights.total())
+            for word, weight in weights.items():
+                self._postings.setdefault(word, {})[position] = weight
+        self._average = sum(self._lengths) / max(len(self._lengths), 1)
 
     def search(self, query: str, *, every_word: bool = False) -> list[Hit]:
         """Return each section that holds a word of `query`, or every word, best match first."""
-        wanted = [self._expanded(word) for word in set(_words(query))]
-        words = set[str]().union(*wanted)
-        scores = [self._score(position, words) for position in range(len(self._sections))]
-        found = [position for position, score in enumerate(scores) if score > 0]
+        groups = [self._expanded(word) for word in set(_words(query))]
+        words = set[str]().union(*groups)
+        scores: dict[int, float] = {}
+        for word in sorted(words & self._postings.keys()):
+            for position, score in ranking.scores(
+                self._postings[word], self._lengths, len(self._sections), self._average
+            ):
+                scores[position] = scores.get(position, 0.0) + score
         if every_word:
-            found = [position for position in found if all(self._bags[position].keys() & group for group in wanted)]
-        found.sort(key=lambda position: -scores[position])
+            for group in groups:
+                holders = set[int]().union(*(self._postings.get(word, ()) for word in group))
+                scores = {position: score for position, score in scores.items() if position in holders}
+        found = sorted(scores, key=lambda position: (-scores[position], position))
         return [_hit(self._sections[position], words) for position in found]
 
     def suggest(self, text: str, most: int) -> list[Hit]:
@@ -88,29 +96,16 @@ class Index:
         pieces: list[tuple[str, bool]] = []
         end = 0
         for match in _WORD.finditer(text.lower()):
-            if _stem(match.group()) in words:
+            if ranking.singular(match.group()) in words:
                 pieces += [(text[end : match.start()], False), (text[match.start() : match.end()], True)]
                 end = match.end()
         return [(piece, is_match) for piece, is_match in [*pieces, (text[end:], False)] if piece]
 
     def _expanded(self, word: str) -> set[str]:
         """Return the word, or if no section holds it, the words that begin with it."""
-        if word in self._holders or len(word) < _MIN_PREFIX:
+        if word in self._postings or len(word) < _MIN_PREFIX:
             return {word}
-        return {known for known in self._holders if known.startswith(word)}
-
-    def _score(self, position: int, words: set[str]) -> float:
-        bag = self._bags[position]
-        size = 1 - _LENGTH_PENALTY + _LENGTH_PENALTY * self._sizes[position] / self._mean_size
-        return sum(
-            self._rarity(word) * bag[word] * (_SATURATION + 1) / (bag[word] + _SATURATION * size)
-            for word in words
-            if word in bag
-        )
-
-    def _rarity(self, word: str) -> float:
-        holders = self._holders[word]
-        return math.log(1 + (len(self._sections) - holders + 0.5) / (holders + 0.5))
+        return {known for known in self._postings if known.startswith(word)}
 
 
 @cache
@@ -129,22 +124,17 @@ def sections(path: str, source: str) -> Iterator[Section]:
             yield Section(path, title, heading.text if heading else path, block.text, heading.anchor if heading else "")
 
 
-def _bag(section: Section) -> Counter[str]:
-    bag: Counter[str] = Counter()
+def _weights(section: Section) -> Counter[str]:
+    weights: Counter[str] = Counter()
     weighted = ((section.title, _TITLE_WEIGHT), (section.heading, _HEADING_WEIGHT), (section.text, _TEXT_WEIGHT))
     for text, weight in weighted:
         for word in _words(text):
-            bag[word] += weight
-    return bag
+            weights[word] += weight
+    return weights
 
 
 def _words(text: str) -> list[str]:
-    return [_stem(word) for word in _WORD.findall(text.lower())]
-
-
-def _stem(word: str) -> str:
-    """Reduce a plural to its singular."""
-    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word  # noqa: PLR2004
+    return [ranking.singular(word) for word in _WORD.findall(text.lower())]
 
 
 def _hit(section: Section, words: set[str]) -> Hit:
@@ -154,7 +144,7 @@ def _hit(section: Section, words: set[str]) -> Hit:
 def _snippet(text: str, words: set[str]) -> str:
     """Return the text around its first match, cut between words."""
     flat = " ".join(text.split())
-    matches = (match.start() for match in _WORD.finditer(flat.lower()) if _stem(match.group()) in words)
+    matches = (match.start() for match in _WORD.finditer(flat.lower()) if ranking.singular(match.group()) in words)
     start = max(next(matches, 0) - SNIPPET_CHARACTERS // 4, 0)
     start = flat.rfind(" ", 0, start) + 1
     if len(flat) - start <= SNIPPET_CHARACTERS:

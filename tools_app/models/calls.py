@@ -210,7 +210,7 @@ class CallPayload(models.Model):
         return str(self.pk)
 
     def texts(self) -> Texts:
-        """Return arguments and result, uncompressed. Raises packing.NotPacked if they cannot be decoded."""
+        """Return arguments and result, uncompressed. Raises packing.UnpackError if they cannot be decoded."""
         return Texts(*texts(self.arguments, self.result, self.packed))
 
 

@@ -1,8 +1,9 @@
-"""Bounds of JSON Schemas, checked before compilation (2026-07-28, base protocol, §JSON Schema Usage).
+"""Bounds of JSON Schemas, and of the values that are checked against them (2026-07-28, base protocol, §JSON Schema
+Usage).
 
 A short schema whose references fan out can occupy a validator for hours: the number of paths to the same part of a
-value grows exponentially. The paths are counted with every reference followed. A recursive reference ends there: how
-often it is followed is bounded by the depth of the value.
+value grows exponentially. The paths are counted with every reference followed. A recursive reference ends there: the
+validator checks each part of a value once against what refers to itself.
 
 Regular expressions run in the linear-time engine of the validator, which supports neither look-around nor
 back-references. `pattern_problems` checks every source of schemas (the admin, the REST API, files, code, forms of
@@ -10,9 +11,9 @@ tools).
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jsonschema_rs
 
@@ -26,53 +27,111 @@ TOO_MANY_ALTERNATIVES: Final = f"its references lead to one value along more tha
 TOO_DEEP: Final = f"it nests deeper than {MAX_DEPTH} levels"
 
 
+# Keywords whose schemas describe parts of a value: its members, their names, or its entries.
+_DESCENDING: Final = frozenset(
+    {"properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames"}
+    | {"items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"}
+)
+# The paths that a fraction in `multipleOf`, and an object or a list in `enum` count for: dividing by the one takes as
+# long as 200 comparisons, and comparing with the other as long as four.
+_DIVISION: Final = 200
+_CHOICE: Final = 4
+
+
 class SchemaTooComplex(ValueError):
     """A schema that is too complex."""
 
 
-def check(schema: Any) -> int:
-    """Count a schema's paths to one value. Raises SchemaTooComplex for too many, or too large a schema."""
-    try:
-        return _Measure(schema).ways(schema, 0)
-    except RecursionError:
-        raise SchemaTooComplex(TOO_DEEP) from None
+def check(schema: Any) -> None:
+    """Raise SchemaTooComplex for a schema that is too large, or has too many paths to one value."""
+    Measure(schema, only_paths=True).weigh(schema)
 
 
-class _Measure:
-    """Traverses the objects and lists of one schema, each once."""
+class Weight(NamedTuple):
+    """The paths from a schema to one value, and the bytes of the compiled regular expressions on them."""
 
-    def __init__(self, root: Any) -> None:
-        self._ways: dict[int, int] = {}
-        self._target = References(root).target
+    paths: int
+    pattern_bytes: int
 
-    def ways(self, node: Any, depth: int) -> int:
-        """Return the number of paths from a node to one value; 1 while the node is being counted (recursion)."""
-        if not isinstance(node, dict | list):
-            return 0
+
+_NOTHING: Final = Weight(0, 0)
+
+
+class Measure:
+    """Weighs the parts of one schema; `is_recursive` says whether one of those that were weighed contains itself.
+
+    With `levels`, recursive references are followed as far as a value of so many levels leads, as the validator does
+    when it explains what is wrong, and all values of `enum` count, because the explanation repeats them. With
+    `only_paths`, nothing else counts. In both cases, more than MAX_ALTERNATIVES paths raise SchemaTooComplex.
+    """
+
+    def __init__(self, schema: Any, levels: int | None = None, *, only_paths: bool = False) -> None:
+        self._target = References(schema).target
+        self._levels = levels
+        self._only_paths = only_paths
+        self._weights: dict[tuple[int, int | None], Weight | None] = {}
+        self.is_recursive = False
+
+    def weigh(self, part: Any) -> Weight:
+        """Return the weight of the schema or a part of it. Raises SchemaTooComplex."""
+        try:
+            return self._weigh(part, 0, self._levels)
+        except RecursionError:
+            raise SchemaTooComplex(TOO_DEEP) from None
+
+    def _weigh(self, node: Any, depth: int, levels: int | None) -> Weight:
+        if not isinstance(node, dict | list) or (levels is not None and levels < 0):
+            return _NOTHING
         if depth > MAX_DEPTH:
             raise SchemaTooComplex(TOO_DEEP)
-        if len(self._ways) > MAX_PARTS:
-            raise SchemaTooComplex(TOO_LARGE)
-        if id(node) not in self._ways:
-            self._ways[id(node)] = 1
-            self._ways[id(node)] = 1 + sum(self._inner(node, depth + 1))
-        if self._ways[id(node)] > MAX_ALTERNATIVES:
-            raise SchemaTooComplex(TOO_MANY_ALTERNATIVES)
-        return self._ways[id(node)]
+        key = (id(node), levels)
+        if key not in self._weights:
+            if len(self._weights) > MAX_PARTS:
+                raise SchemaTooComplex(TOO_LARGE)
+            self._weights[key] = None
+            inner = (
+                [self._own(node), *self._inner(node, depth + 1, levels)]
+                if isinstance(node, dict)
+                else [self._weigh(one, depth + 1, levels) for one in node]
+            )
+            weight = Weight(1 + sum(one.paths for one in inner), sum(one.pattern_bytes for one in inner))
+            if weight.paths > MAX_ALTERNATIVES and (self._only_paths or levels is not None):
+                raise SchemaTooComplex(TOO_MANY_ALTERNATIVES)
+            self._weights[key] = weight
+            return weight
+        known = self._weights[key]
+        # None while it is being weighed.
+        self.is_recursive |= known is None
+        return known or Weight(1, 0)
 
-    def _inner(self, node: Any, depth: int) -> Iterator[int]:
-        if isinstance(node, list):
-            yield from (self.ways(inner, depth) for inner in node)
-            return
+    def _own(self, node: Mapping[str, Any]) -> Weight:
+        """Return the weight of a schema object without those in it."""
+        if self._only_paths:
+            return _NOTHING
+        paths = _DIVISION if isinstance(node.get("multipleOf"), float) else 0
+        values, names = node.get("enum"), node.get("patternProperties")
+        if isinstance(values, list):
+            choices = sum(isinstance(value, dict | list) for value in values)
+            paths += _CHOICE * choices if self._levels is None else len(values)
+        own = [node["pattern"]] if isinstance(node.get("pattern"), str) else []
+        own += names if isinstance(names, dict) else []
+        return Weight(paths, sum(map(compiled_bytes, own)))
+
+    def _inner(self, node: Mapping[str, Any], depth: int, levels: int | None) -> Iterator[Weight]:
         for keyword, value in node.items():
+            below = levels - 1 if levels is not None and keyword in _DESCENDING else levels
             if keyword in REFERENCES and isinstance(value, str):
-                yield self.ways(self._target(value), 0)
+                yield self._weigh(self._target(value), 0, levels)
+            elif keyword in ("$defs", "definitions") and levels is not None:
+                continue  # only those that are referred to
             elif keyword in SCHEMA_MAPS and isinstance(value, dict):
-                below = [self.ways(inner, depth) for inner in value.values()]
-                # A value has one property name, and definitions alone apply to no value.
-                yield sum(below) if keyword in ("patternProperties", "dependentSchemas") else max(below, default=0)
+                weights = [self._weigh(inner, depth, below) for inner in value.values()]
+                if keyword in ("patternProperties", "dependentSchemas"):
+                    yield from weights
+                elif keyword == "properties" and weights:  # a value has one name
+                    yield Weight(*map(max, zip(*weights, strict=True)))
             elif keyword not in DATA:
-                yield self.ways(value, depth)
+                yield self._weigh(value, depth, below)
 
 
 class References:

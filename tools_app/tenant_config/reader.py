@@ -26,7 +26,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     """Reads JSON values as written: a date stays a string. Duplicate keys are rejected."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Construct a mapping. Raises Unreadable for a duplicate key."""
+        """Construct a mapping. Raises YamlError for a duplicate key."""
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -58,7 +58,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def parse(text: str) -> Any:
-    """Return the value of a YAML text. Raises Unreadable."""
+    """Return the value of a YAML text. Raises YamlError."""
     if len(text.encode(errors="replace")) > MAX_BYTES:
         raise YamlError(f"The file is larger than {MAX_BYTES // 1024**2} MB.")
     try:
@@ -82,7 +82,7 @@ def dotted(path: Path) -> str:
 
 
 def _check(value: Any, path: Path) -> None:
-    """Raise Unreadable for a value that no store or client could accept."""
+    """Raise YamlError for a value that no store or client could accept."""
     match value:
         case dict():
             for name, inner in value.items():

@@ -281,7 +281,7 @@ class ParkedCalls:
                     break
 
     async def _next(self, call: "_HeldCall", buffer: _EventBuffer) -> dict[str, Request]:
-        """Wait for further questions, or for the end, which is written. Raises _Gone if the call was cancelled."""
+        """Wait for further questions, or for the end, which is written. Raises _RowChanged for a cancelled call."""
         while True:
             try:
                 async with asyncio.timeout(FLUSH_SECONDS):
@@ -313,7 +313,7 @@ class _HeldCall:
     writes: int = 0
 
     async def write(self, expected: str, output: Mapping[str, Any], **fields: Any) -> None:
-        """Store what the holder has to say, if the row is in the expected state. Raises _Gone."""
+        """Store what the holder has to say, if the row is in the expected state. Raises _RowChanged."""
         self.writes += 1
         sealed = partial(parked_rows.sealed_output, self.ticket.id, output)
         fields["output"] = await large_work.run(size_of(output), sealed)
@@ -322,7 +322,7 @@ class _HeldCall:
         publish.notify(_topic(self.ticket.id))
 
     async def ask(self, events: list[Message], questions: dict[str, Request]) -> None:
-        """Store further questions. A call whose questions are too large to be kept ends. Raises _Gone."""
+        """Store further questions. A call whose questions are too large to be kept ends. Raises _RowChanged."""
         if _size(questions) > MAX_STORED_BYTES:
             self.run.cancel()
             outcome = _problem("The upstream asked too much at once. The call was cancelled.")

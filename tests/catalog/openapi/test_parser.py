@@ -1,5 +1,6 @@
 """Parsing of documents: tools with names, input schemas and annotations, and the skipped operations."""
 
+from itertools import permutations
 from typing import Any
 
 import orjson
@@ -8,8 +9,11 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from tests.catalog.openapi.documents import OK, document, get, only, parsed, post, request
+from tests.linear import assert_linear
+from tools_app.catalog.openapi.document import Document
 from tools_app.catalog.openapi.operations import parse
 from tools_app.catalog.openapi.reader import MAX_ALIASES, MAX_DEPTH, UnreadableDocument, read
+from tools_app.catalog.openapi.schemas import Schemas
 
 
 def schema_of(paths: dict[str, Any], version: str = "3.1.0", **more: Any) -> Any:
@@ -270,6 +274,42 @@ def test_properties_that_only_the_service_writes_are_left_out() -> None:
     body = {"type": "object", "properties": {"id": {"readOnly": True}, "a": {}}, "required": ["id", "a"]}
 
     assert schema_of({"/a": post(body)})["required"] == ["a"]
+
+
+@pytest.mark.parametrize("order", list(permutations("ABC")))
+def test_what_schemas_that_combine_each_other_hide_does_not_depend_on_the_order_of_operations(
+    order: tuple[str, ...],
+) -> None:
+    # Each hides a property of its own, and requires those of all.
+    ring = {
+        name: {
+            "allOf": [{"$ref": f"#/components/schemas/{other}"}],
+            "properties": {f"of_{name}": {"readOnly": True}},
+            "required": ["of_A", "of_B", "of_C", "kept"],
+        }
+        for name, other in zip("ABC", "BCA", strict=True)
+    }
+    uses = {f"/{name}": post({"items": {"$ref": f"#/components/schemas/{name}"}}) for name in order}
+    found = parsed(uses, **schemas(**ring)).operations
+
+    definitions = [one for operation in found for one in operation.definition["input_schema"]["$defs"].values()]
+    assert len(found) == 3
+    assert [(one["required"], "properties" in one) for one in definitions] == [(["kept"], False)] * len(definitions)
+
+
+def test_what_a_long_ring_of_schemas_hides_is_found_in_linear_time() -> None:
+    def convert(length: int) -> list[Any]:
+        references = [{"$ref": f"#/components/schemas/S{n}"} for n in range(length)]
+        ring = {
+            f"S{n}": {"allOf": [following], "properties": {"id": {"readOnly": True}} if n == 0 else {}}
+            for n, following in enumerate([*references[1:], references[0]])
+        }
+        found = Schemas(Document(document({}, **schemas(**ring))))
+        parts = ({"allOf": [reference], "required": ["id"]} for reference in references)
+        return [found.convert(part, "#").schema for part in parts]
+
+    assert not any("required" in one for one in convert(50))
+    assert_linear(convert, 500)
 
 
 def test_variables_of_a_path_that_are_not_declared_are_strings() -> None:

@@ -53,7 +53,7 @@ def shown_text(text: str) -> Shown:
 
 
 def stored_part(call: Call, part: Part) -> str:
-    """Return one part of a call as stored in the audit log, or an empty string. Raises packing.NotPacked."""
+    """Return one part of a call as stored in the audit log, or an empty string. Raises packing.UnpackError."""
     payload: CallPayload | None = related(call, "payload")
     return getattr(payload.texts(), part) if payload else ""
 

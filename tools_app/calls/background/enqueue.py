@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 from uuid import UUID
 
 from tools_app.access.limits import limits
@@ -15,6 +16,7 @@ from tools_app.calls.background.payload import payload_of_invocation
 from tools_app.calls.invocation import CallRecordBuilder, End, Invocation, set_log_context
 from tools_app.calls.run import UNRECORDED
 from tools_app.catalog.compiled import CompiledTool
+from tools_app.core import large_work
 from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.models import CallStatus, Outcome
 from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
@@ -31,7 +33,8 @@ async def start_background_call(invocation: Invocation, tool: CompiledTool, buil
     """Record a call's intent, with its encrypted arguments, and start it. Raises RecorderUnavailable or RpcError."""
     call_id = builder.facts.id
     set_log_context(invocation)
-    sealed = payload_of_invocation(invocation).sealed(call_id)
+    seal = partial(payload_of_invocation(invocation).sealed, call_id)
+    sealed = await large_work.run(builder.arguments_size, seal)
     try:
         await recorder.current().recording(builder.started(CallStatus.QUEUED, tool.timeout_seconds, sealed))
     except RecorderUnavailable:

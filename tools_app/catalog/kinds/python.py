@@ -22,7 +22,7 @@ from tools_app.audit.recorder.redaction import is_secret
 from tools_app.catalog.kinds import signature
 from tools_app.catalog.kinds.base import Runner, ToolDefinition
 from tools_app.core import large_work
-from tools_app.core.fair_scheduler import FairScheduler, Slot
+from tools_app.core.fair_scheduler import LARGE_BYTES, FairScheduler, Slot
 from tools_app.core.runtime import Service
 from tools_app.models.catalog import TOOL_NAME, TaskSupport
 from tools_app.protocol.mirrored import PREFIX, InvalidMirror, mirrored
@@ -194,17 +194,22 @@ def _runner(
     background: bool,
 ) -> Runner:
     async def run_here(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        value = await function(**bind(arguments, context))
+        size = size_of(arguments)
+        bound = partial(bind, arguments, context)
+        value = await function(**(bound() if size <= LARGE_BYTES else await large_work.run(size, bound)))
         if package is signature.unstructured and isinstance(value, str):
             return package(value)
         return await large_work.run(size_of(value), partial(package, value))
 
-    def packaged(**arguments: Any) -> ToolResult:
-        return package(function(**arguments))
+    def packaged(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        return package(function(**bind(arguments, context)))
 
     async def run_in_thread(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         result: ToolResult = await in_thread(
-            packaged, bind(arguments, context), context.caller.tenant_id, background=background
+            packaged,
+            {"arguments": arguments, "context": context},
+            context.caller.tenant_id,
+            background=background,
         )
         return result
 

@@ -125,12 +125,14 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 class Signature:
     """The parameters of a tool: their JSON Schema, and their conversion from JSON.
 
-    `converters` holds the parameters whose JSON value differs from their hint's type; `contexts` the parameters that
-    take the ToolContext; `returns` is the return hint, `inspect.Parameter.empty` without one.
+    `converters` holds the parameters whose JSON value differs from their hint's type, and `decimals` the names of those
+    whose hint contains a Decimal; `contexts` holds the parameters that take the ToolContext; `returns` is the return
+    hint, `inspect.Parameter.empty` without one.
     """
 
     schema: dict[str, Any]
     converters: Mapping[str, TypeAdapter[Any]]
+    decimals: frozenset[str]
     contexts: tuple[str, ...]
     returns: Any
 
@@ -139,9 +141,8 @@ class Signature:
         try:
             orjson.dumps(arguments)
         except TypeError:
-            # Converters know whether a Decimal is wanted.
             arguments = {
-                name: value if name in self.converters else exact_json.without_decimals(value)
+                name: value if name in self.decimals else exact_json.without_decimals(value)
                 for name, value in arguments.items()
             }
         if not self.converters and not self.contexts:
@@ -175,6 +176,7 @@ def read(function: Callable[..., Any], descriptions: Mapping[str, str]) -> Signa
     return Signature(
         schema=_schema(adapters, required, defaults, descriptions),
         converters={name: adapter for name, adapter in adapters.items() if not is_plain(annotations[name])},
+        decimals=frozenset(name for name, adapter in adapters.items() if _takes_decimals(adapter.core_schema)),
         contexts=tuple(contexts),
         returns=annotations.get("return", inspect.Parameter.empty),
     )
@@ -215,6 +217,13 @@ def _adapter(hint: Any, place: str) -> TypeAdapter[Any]:
     if adapter.get_default_value() is not None:
         raise ImproperlyConfigured(f"{place}: set the default in the signature, not in Field().")
     return adapter
+
+
+def _takes_decimals(core_schema: Any) -> bool:
+    """Whether a part of pydantic's schema of a type is that of Decimal."""
+    if isinstance(core_schema, dict):
+        return core_schema.get("type") == "decimal" or any(map(_takes_decimals, core_schema.values()))
+    return isinstance(core_schema, list | tuple) and any(map(_takes_decimals, core_schema))
 
 
 def _json_default(default: Any, adapter: TypeAdapter[Any], place: str) -> Any:

@@ -79,7 +79,7 @@ class Arguments:
         return wanted
 
     def schema(self, schemas: Schemas) -> dict[str, Any]:
-        """Return the input schema with all definitions that it needs. Raises Broken."""
+        """Return the input schema with all definitions that it needs. Raises InvalidDocument."""
         input_schema: dict[str, Any] = {"type": "object", "properties": self.properties}
         if self.required:
             input_schema["required"] = self.required
@@ -98,7 +98,7 @@ class ArgumentReader:
         self._schemas = schemas
 
     def read(self, operation: dict[str, Any], shared: Any, path: str, pointers: tuple[str, str]) -> Arguments:
-        """Return the arguments of an operation. `shared` are the parameters of its path. Raises Broken."""
+        """Return the arguments of an operation. `shared` are the parameters of its path. Raises InvalidDocument."""
         found = Arguments()
         parameters = self._parameters(shared, operation.get("parameters"), pointers)
         is_body = ("body", "formData") if self._document.is_old else ()

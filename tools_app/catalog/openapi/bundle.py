@@ -16,7 +16,7 @@ from tools_app.catalog.openapi.reader import MAX_BYTES, MAX_VALUES, TOO_LARGE, T
 
 # Documents that one refers to, by itself or by others.
 MAX_DOCUMENTS: Final = 100
-# Returns the text at an absolute URL. Raises Unreadable.
+# Returns the text at an absolute URL. Raises UnreadableDocument.
 Fetch = Callable[[str], bytes]
 
 _EXTERNAL: Final = re.compile(rb"""\$ref["']?\s{0,20}:\s{0,20}["']?[^"'#\s]""")
@@ -31,7 +31,7 @@ _MAPS: Final = frozenset(
 
 
 def bundled(data: bytes, url: str, fetch: Fetch) -> bytes:
-    """Return the document of a URL with those that it refers to; as it is if there are none. Raises Unreadable.
+    """Return the document of a URL with those that it refers to; as it is if there are none. Raises UnreadableDocument.
 
     A reference to a document that cannot be read stays, with the reason for its operations.
     """
@@ -64,7 +64,7 @@ class _Bundle:
         self._values = 0
 
     def of(self, root: dict[str, Any]) -> dict[str, Any]:
-        """Return the document with the others. Raises Unreadable."""
+        """Return the document with the others. Raises UnreadableDocument."""
         document: dict[str, Any] = self._rewritten(root, self._url)
         others: dict[str, Any] = {}
         while self._waiting:

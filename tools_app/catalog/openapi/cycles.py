@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import orjson
 
+from tools_app.catalog.openapi.components import strongly_connected
 from tools_app.catalog.openapi.document import mapping
 from tools_app.catalog.openapi.schemas import (
     ANY_SCHEMA,
@@ -29,7 +30,7 @@ Rename = Callable[[str], str | None]
 def cut(schema: dict[str, Any], depth: int) -> dict[str, Any]:
     """Return a schema whose `$defs` have no cycle: `depth` levels of each, or fewer if that would be too much."""
     definitions = schema.get("$defs") or {}
-    groups = _groups({name: list(_references(one)) for name, one in definitions.items()})
+    groups = strongly_connected({name: list(_references(one)) for name, one in definitions.items()})
     if all(groups[name] != groups[to] for name, one in definitions.items() for to in _references(one)):
         return schema
     rest = {name: value for name, value in schema.items() if name != "$defs"}
@@ -108,36 +109,3 @@ def _redirected(schema: Any, rename: Rename) -> Any:
         else:
             redirected[name] = value
     return redirected
-
-
-def _groups(edges: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """Return for each name the one that stands for its strongly connected component (Kosaraju)."""
-    order: list[str] = []
-    seen: set[str] = set()
-    for root in edges:
-        if root in seen:
-            continue
-        seen.add(root)
-        path = [(root, iter(edges[root]))]
-        while path:
-            name, rest = path[-1]
-            following = next((one for one in rest if one not in seen), None)
-            if following is None:
-                order.append(name)
-                path.pop()
-            else:
-                seen.add(following)
-                path.append((following, iter(edges[following])))
-    back: dict[str, list[str]] = {name: [] for name in edges}
-    for name, targets in edges.items():
-        for to in targets:
-            back[to].append(name)
-    groups: dict[str, str] = {}
-    for root in reversed(order):
-        waiting = [root]
-        while waiting:
-            name = waiting.pop()
-            if name not in groups:
-                groups[name] = root
-                waiting += back[name]
-    return groups

@@ -45,13 +45,13 @@ class Document:
         self._steps = MAX_STEPS
 
     def spend(self, steps: int = 1) -> None:
-        """Count work. Raises Unreadable if the document needs too much: references can multiply it."""
+        """Count work. Raises UnreadableDocument if the document needs too much: references can multiply it."""
         self._steps -= steps
         if self._steps < 0:
             raise UnreadableDocument(TOO_ENTANGLED)
 
     def target(self, reference: Any, pointer: str) -> Any:
-        """Return the value that a `$ref` at `pointer` names. Raises Broken."""
+        """Return the value that a `$ref` at `pointer` names. Raises InvalidDocument."""
         self.spend()
         if not isinstance(reference, str):
             raise InvalidDocument(pointer, "The $ref is not a string.")
@@ -75,7 +75,7 @@ class Document:
         return f"{reference[:200]!r} is in another document. {advice}"
 
     def resolved(self, value: Any, pointer: str) -> tuple[Any, str]:
-        """Follow the references of an object that may be one; return it with its pointer. Raises Broken."""
+        """Follow the references of an object that may be one; return it with its pointer. Raises InvalidDocument."""
         for _ in range(MAX_HOPS):
             if not (isinstance(value, dict) and "$ref" in value):
                 return value, pointer
@@ -84,7 +84,7 @@ class Document:
         raise InvalidDocument(pointer, "The reference leads to itself.")
 
     def object_at(self, value: Any, pointer: str) -> tuple[dict[str, Any], str]:
-        """Follow references to an object. Raises Broken for anything else."""
+        """Follow references to an object. Raises InvalidDocument for anything else."""
         found, place = self.resolved(value, pointer)
         if not isinstance(found, dict):
             raise InvalidDocument(place, "An object is expected here.")

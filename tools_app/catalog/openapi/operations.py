@@ -190,7 +190,7 @@ class _Parser:
                 skipped.append(Skipped(f"TRACE {path}", joined(place, "trace"), "TRACE is not supported."))
 
     def _operation(self, method: str, path: str, item: dict[str, Any], pointer: str) -> Operation:
-        """Return one operation. Raises Broken."""
+        """Return one operation. Raises InvalidDocument."""
         _check_place(method, path, pointer)
         operation, place = self._document.object_at(_described(method, item), pointer)
         if method in BODILESS:
@@ -309,7 +309,7 @@ def _description(operation: dict[str, Any]) -> str:
 
 
 def _check_definition(definition: dict[str, Any], pointer: str) -> int:
-    """Check the definition as that of any other tool is checked, and return its bytes. Raises Broken."""
+    """Check the definition as that of any other tool is checked, and return its bytes. Raises InvalidDocument."""
     try:
         written = orjson.dumps(definition)
     except TypeError as problem:

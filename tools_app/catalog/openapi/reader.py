@@ -34,7 +34,7 @@ class UnreadableDocument(ValueError):
 
 
 def read(data: bytes) -> Any:
-    """Return the value of a JSON or YAML text. Raises Unreadable."""
+    """Return the value of a JSON or YAML text. Raises UnreadableDocument."""
     if len(data) > MAX_BYTES:
         raise UnreadableDocument(TOO_LARGE)
     data = data.removeprefix(BOM_UTF8)
@@ -128,7 +128,7 @@ class _Growth:
         self.aliases = 0
 
     def add(self, event: yaml.Event) -> None:
-        """Count an event. Raises Unreadable."""
+        """Count an event. Raises UnreadableDocument."""
         match event:
             case yaml.AliasEvent():
                 self.aliases += 1
@@ -166,7 +166,7 @@ def _check_growth(text: str) -> None:
 
 
 def _check_bounds(value: Any) -> None:
-    """Check depth and number of values. Raises Unreadable."""
+    """Check depth and number of values. Raises UnreadableDocument."""
     level, count = [value], 0
     for _ in range(MAX_DEPTH + 1):
         count += len(level)

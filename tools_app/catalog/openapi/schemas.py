@@ -7,11 +7,12 @@ service checks the request anyway.
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
 
+from tools_app.catalog.openapi.components import strongly_connected
 from tools_app.catalog.openapi.document import Document, InvalidDocument, escaped, joined, listing, mapping
 from tools_app.catalog.openapi.repairs import TYPE_HINTS, TYPES, is_number, repair
 from tools_app.catalog.openapi.subtypes import Subtypes, discriminating_property
@@ -90,6 +91,23 @@ class _Place:
     reference: str = ""
 
 
+@dataclass
+class _Combined:
+    """What a schema and those that it combines say of one value.
+
+    `hidden` are the properties which are only in messages of the other direction; `is_closed` says whether a schema
+    refuses what the others describe.
+    """
+
+    hidden: set[str] = field(default_factory=set)
+    is_closed: bool = False
+
+    def add(self, other: "_Combined") -> None:
+        """Add what another schema of the same value says."""
+        self.hidden |= other.hidden
+        self.is_closed |= other.is_closed
+
+
 class Schemas:
     """The converted schemas of a document.
 
@@ -105,9 +123,8 @@ class Schemas:
         self._references: dict[str, tuple[str, bool]] = {}
         self._converted: dict[str, Converted | InvalidDocument] = {}
         self.subtypes = Subtypes(document)
-        # What is known of references: whether they are closed, and what they hide.
-        self._closing: dict[str, bool] = {}
-        self._hiding_in: dict[str, frozenset[str]] = {}
+        # By reference.
+        self._combined_at: dict[str, _Combined] = {}
 
     def convert(self, schema: Any, pointer: str) -> Converted:
         """Convert a schema. Raises InvalidDocument."""
@@ -139,7 +156,7 @@ class Schemas:
         return "discriminator" in schema and bool(self.subtypes.of(schema, pointer))
 
     def definitions(self, uses: Iterable[str]) -> dict[str, Any]:
-        """Return the definitions that `uses` reach, nearest first, as far as they fit. Raises Broken."""
+        """Return the definitions that `uses` reach, nearest first, as far as they fit. Raises InvalidDocument."""
         definitions: dict[str, Any] = {}
         size, waiting, seen = 0, list(dict.fromkeys(uses)), set(uses)
         while waiting:
@@ -158,7 +175,7 @@ class Schemas:
         return definitions
 
     def resolved(self, schema: Any, pointer: str) -> tuple[dict[str, Any], str]:
-        """Return a schema behind its references, as it is in the document. Raises Broken."""
+        """Return a schema behind its references, as it is in the document. Raises InvalidDocument."""
         found, place = self._document.resolved(schema, pointer)
         return mapping(found), place
 
@@ -200,7 +217,7 @@ class Schemas:
         converted = {
             name: schema[name] for name, fits in KEPT_KEYWORDS.items() if name in schema and fits(schema[name])
         }
-        hidden = place.hidden | self._hidden(schema, pointer, 0)
+        hidden = place.hidden | self._combined(schema, pointer).hidden
         self._inner(schema, converted, pointer, found, replace(place, depth=place.depth + 1, hidden=hidden))
         if "required" in converted:
             converted["required"] = [name for name in converted["required"] if name not in hidden]
@@ -211,30 +228,53 @@ class Schemas:
             converted = self._with_subtypes(schema, converted, pointer, found)
         return _nullable(schema, converted)
 
-    def _hidden(self, schema: dict[str, Any], pointer: str, depth: int) -> frozenset[str]:
-        """Return the properties that a schema hides, in itself or in those that it combines."""
+    def _combined(self, schema: Any, pointer: str) -> _Combined:
+        """Return what a schema and those that it combines say of their value. Raises InvalidDocument.
+
+        Schemas that combine each other in a circle say the same together.
+        """
+        target, place = self._document.resolved(schema, pointer)
+        # A schema that no reference leads to has no name, and is not kept.
+        root = "#" if target is schema else place
+        if root in self._combined_at:
+            return self._combined_at[root]
+        alone: dict[str, _Combined] = {}
+        edges: dict[str, list[str]] = {}
+        waiting = {root: (target, place)}
+        while waiting:
+            name, (target, place) = waiting.popitem()
+            alone[name] = _Combined()
+            members = self._members(target, place, alone[name])
+            edges[name] = [reference for reference in members if reference not in self._combined_at]
+            for reference in members.keys() - edges[name]:
+                alone[name].add(self._combined_at[reference])
+            waiting |= {reference: members[reference] for reference in edges[name] if reference not in alone}
+        together: dict[str, _Combined] = {}
+        groups = strongly_connected(edges)
+        for name, group in groups.items():
+            combined = together.setdefault(group, _Combined())
+            combined.add(alone[name])
+            for reference in edges[name]:
+                combined.add(together.setdefault(groups[reference], _Combined()))
+            self._document.spend(1 + len(combined.hidden))
+        self._combined_at |= {name: together[group] for name, group in groups.items() if name != "#"}
+        return together[groups[root]]
+
+    def _members(self, schema: Any, pointer: str, combined: _Combined) -> dict[str, tuple[Any, str]]:
+        """Add what a schema says to `combined`; return those that it combines by reference, with their places."""
         self._document.spend()
-        if depth > MAX_COMBINED:
-            return frozenset()
-        hidden = {
-            name
-            for name, one in mapping(schema.get("properties")).items()
-            if self.is_hidden(one, joined(pointer, "properties", name))
-        }
-        for keyword in COMBINING & schema.keys():
-            for one in listing(schema[keyword]):
-                reference = mapping(one).get("$ref")
-                if isinstance(reference, str) and reference in self._hiding_in:
-                    hidden |= self._hiding_in[reference]
-                    continue
-                inner, place = self.resolved(one, joined(pointer, keyword))
-                if isinstance(reference, str):
-                    self._hiding_in[reference] = frozenset()
-                    self._hiding_in[reference] = self._hidden(inner, place, depth + 1)
-                    hidden |= self._hiding_in[reference]
-                else:
-                    hidden |= self._hidden(inner, place, depth + 1)
-        return frozenset(hidden)
+        if not isinstance(schema, dict):
+            return {}
+        for name, one in mapping(schema.get("properties")).items():
+            if self.is_hidden(one, joined(pointer, "properties", name)):
+                combined.hidden.add(name)
+        combined.is_closed |= schema.get("additionalProperties") is False or self.is_polymorphic(schema, pointer)
+        members: dict[str, tuple[Any, str]] = {}
+        for keyword in sorted(COMBINING & schema.keys()):
+            for number, one in enumerate(listing(schema[keyword])):
+                target, place = self._document.resolved(one, joined(pointer, keyword, number))
+                members |= {place: (target, place)} if target is not one else self._members(one, place, combined)
+        return members
 
     def _with_subtypes(
         self, schema: dict[str, Any], converted: dict[str, Any], pointer: str, found: _Found
@@ -246,7 +286,7 @@ class Schemas:
             return converted
         alternatives: list[dict[str, Any]] = []
         for value, reference in subtypes.items():
-            name = self._name(reference, self._is_closed(reference, reference, 0))
+            name = self._name(reference, self._combined({"$ref": reference}, reference).is_closed)
             found[0].add(name)
             one: dict[str, Any] = {"$ref": f"#/$defs/{escaped(name)}"}
             if property_name := discriminating_property(schema):
@@ -255,32 +295,13 @@ class Schemas:
         about = {"description": converted.pop("description")} if "description" in converted else {}
         return {**about, "anyOf": [*alternatives, converted]}
 
-    def _is_closed(self, schema: Any, pointer: str, depth: int) -> bool:
-        """Whether a schema, as a part of another, would refuse what the others describe."""
-        if isinstance(schema, str):
-            if schema not in self._closing:
-                self._closing[schema] = False
-                self._closing[schema] = self._is_closed(self._document.target(schema, pointer), schema, depth)
-            return self._closing[schema]
-        self._document.spend()
-        if not isinstance(schema, dict) or depth > MAX_COMBINED:
-            return False
-        if isinstance(schema.get("$ref"), str):
-            return self._is_closed(schema["$ref"], pointer, depth + 1)
-        if schema.get("additionalProperties") is False or self.is_polymorphic(schema, pointer):
-            return True
-        inner = (one for keyword in sorted(COMBINING & schema.keys()) for one in listing(schema[keyword]))
-        return any(self._is_closed(one, pointer, depth + 1) for one in inner)
-
     def _reference(self, schema: dict[str, Any], pointer: str, found: _Found, place: _Place) -> Any:
         reference = schema["$ref"]
         target = self._document.target(reference, joined(pointer, "$ref"))
-        if place.hidden and place.hidden.intersection(required_names(target)) - self._hidden(
-            mapping(target), reference, 0
-        ):
+        if place.hidden.intersection(required_names(target)) - self._combined(schema, pointer).hidden:
             # What is required there is hidden by a schema beside the reference.
             return self._convert(target, reference, found, replace(place, depth=place.depth + 1))
-        name = self._name(reference, place.is_part and self._is_closed(reference, pointer, 0))
+        name = self._name(reference, place.is_part and self._combined(schema, pointer).is_closed)
         found[0].add(name)
         converted = {"$ref": f"#/$defs/{escaped(name)}"}
         if isinstance(schema.get("description"), str):

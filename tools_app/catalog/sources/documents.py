@@ -52,7 +52,7 @@ NOT_READ: Final = "The document was not read. Check that a worker is running, th
 def add_revision(source: ApiSource, by: User | None = None, data: bytes | None = None) -> ApiSourceRevision:
     """Add a revision that is to be read, from the source's URL or of an uploaded document.
 
-    Earlier ones that were never applied are removed. Raises Unreadable for an upload that is too large.
+    Earlier ones that were never applied are removed. Raises UnreadableDocument for an upload that is too large.
     """
     if data is not None and len(data) > MAX_BYTES:
         raise UnreadableDocument(TOO_LARGE)
@@ -169,7 +169,10 @@ def state_of(revision: ApiSourceRevision) -> tuple[RevisionState, str]:
 
 
 def fetched(source: ApiSource) -> bytes:
-    """Return the document at the source's URL with those that it refers to. Raises RequestFailed and Unreadable."""
+    """Return the document at the source's URL with those that it refers to.
+
+    Raises RequestFailed and UnreadableDocument.
+    """
     networks = parse_networks(source.tenant.allowed_networks)
     until = monotonic() + FETCH_TIMEOUT_SECONDS
 

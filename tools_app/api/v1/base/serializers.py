@@ -93,11 +93,11 @@ class NamedRow(Row):
     """
 
     def check(self, row: Any) -> None:
-        """Check the drafted row, and normalize its name. Raises Django's ValidationError."""
+        """Check the drafted row, and normalize its name. Raises django.core.exceptions.ValidationError."""
         raise NotImplementedError
 
     def check_room(self, tenant: Tenant) -> None:
-        """Raise Django's ValidationError if a tenant has as many of these as it may have."""
+        """Raise django.core.exceptions.ValidationError if a tenant has as many of these as it may have."""
         raise NotImplementedError
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
