@@ -146,19 +146,22 @@ def test_google_style_docstrings_describe_parameters() -> None:
     assert properties(move)["x"]["description"] == "to the right, in points"
 
 
-def test_rest_style_docstrings_describe_parameters() -> None:
-    def move(x: int, y: int) -> None:
-        """Move the pen.
-
-        :param x: to the right,
-            in points
-        :param int y: down
-        :returns: nothing
-        """
-
-    parsed = signature.parse_docstring(move.__doc__)
-    assert parsed.description == "Move the pen."
+@pytest.mark.parametrize(
+    "section",
+    [
+        ":param x: to the right,\n    in points\n:param int y: down\n:returns: nothing",
+        "Parameters\n----------\nx : int\n    to the right,\n    in points\ny : int\n    down",
+        "@param x: to the right,\n    in points\n@param y: down",
+    ],
+)
+def test_docstrings_of_other_styles_describe_parameters(section: str) -> None:
+    parsed = signature.parse_docstring(f"Move the pen.\n\n{section}\n")
+    assert parsed.description.startswith("Move the pen.")
     assert parsed.parameters == {"x": "to the right, in points", "y": "down"}
+
+
+def test_fields_of_parameters_are_no_part_of_the_description() -> None:
+    assert signature.parse_docstring("Move the pen.\n\n:param x: it\n:returns: nothing").description == "Move the pen."
 
 
 def test_prose_after_a_section_belongs_to_the_description() -> None:

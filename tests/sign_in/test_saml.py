@@ -18,7 +18,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 from lxml import etree
-from onelogin.saml2.utils import OneLogin_Saml2_Utils as Utils
+from signxml import CanonicalizationMethod, DigestAlgorithm, SignatureMethod, XMLSigner
 
 from tests.sign_in.provider import RULES
 from tests.sign_in.scim import ScimClient
@@ -45,11 +45,16 @@ Pair = tuple[str, str]
 
 @cache
 def pair(name: str) -> Pair:
+    """A key and its certificate, which has expired: providers seldom replace theirs, and only the key counts."""
     key = rsa.generate_private_key(65537, 2048)
     who = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
     built = x509.CertificateBuilder().subject_name(who).issuer_name(who).public_key(key.public_key()).serial_number(1)
-    row = built.not_valid_before(now).not_valid_after(now + timedelta(days=1)).sign(key, hashes.SHA256())
+    row = (
+        built.not_valid_before(now - timedelta(days=2))
+        .not_valid_after(now - timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
     kinds = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     private = key.private_bytes(serialization.Encoding.PEM, *kinds).decode()
     return private, row.public_bytes(serialization.Encoding.PEM).decode()
@@ -86,7 +91,28 @@ def at(seconds: int) -> str:
     return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def saml_response(row: Issuer, request_id: str, signer: str = "idp", sha: str = "", **lies: Any) -> str:
+class AnySigner(XMLSigner):
+    """Signs with SHA-1, too."""
+
+    def check_deprecated_methods(self) -> None:
+        pass
+
+
+def sign(xml: str, signer: str, sha: str = "SHA256", before: str = "<saml:Subject>") -> str:
+    """The same with a signature of this signer, where the schema has it."""
+    place = f'<ds:Signature xmlns:ds="http://www.w3.org/2000/09/xmldsig#" Id="placeholder"/>{before}'
+    element = etree.fromstring(xml.replace(before, place, 1))
+    made = AnySigner(
+        signature_algorithm=SignatureMethod[f"RSA_{sha}"],
+        digest_algorithm=DigestAlgorithm[sha],
+        c14n_algorithm=CanonicalizationMethod.EXCLUSIVE_XML_CANONICALIZATION_1_0,
+    )
+    key, certificate = pair(signer)
+    signed = made.sign(element, key=key, cert=certificate, reference_uri=element.get("ID"), id_attribute="ID")
+    return etree.tostring(signed).decode()
+
+
+def saml_response(row: Issuer, request_id: str, signer: str = "idp", sha: str = "SHA256", **lies: Any) -> str:
     home = "http://testserver/sign-in/saml"
     values = {"acs": f"{home}/{row.pk}/", "audience": f"{home}/{row.pk}/metadata/", "issuer": ENTITY}
     values |= {"ends": at(300), "begins": at(-5), "groups": "mcp-admins", "format": f"{NAMED}persistent", "name": "u1"}
@@ -108,11 +134,7 @@ def saml_response(row: Issuer, request_id: str, signer: str = "idp", sha: str = 
         "</saml:AttributeStatement></saml:Assertion>"
     )
     if signer:
-        algorithms = (
-            {"sign_algorithm": sha, "digest_algorithm": "http://www.w3.org/2000/09/xmldsig#sha1"} if sha else {}
-        )
-        assertion = Utils.add_sign(assertion, *pair(signer), **algorithms).decode()
-        assertion = assertion.partition("?>")[2] if assertion.startswith("<?xml") else assertion
+        assertion = sign(assertion, signer, sha)
     return (
         f'<samlp:Response xmlns:samlp="urn:oasis:names:tc:SAML:2.0:protocol" ID="_{uuid4().hex}" Version="2.0" '
         f'IssueInstant="{at(0)}"{in_response_to}><samlp:Status><samlp:StatusCode '
@@ -154,7 +176,7 @@ def test_a_person_signs_in_once_with_an_answer_and_for_an_hour(issuer: Issuer, c
     [
         ({"signer": ""}, "not signed"),
         ({"signer": "other"}, "of another certificate"),
-        ({"sha": "http://www.w3.org/2000/09/xmldsig#rsa-sha1"}, "SHA-1"),
+        ({"sha": "SHA1"}, "SHA-1"),
         ({"audience": "https://other.example"}, "another audience"),
         ({"acs": "https://other.example"}, "another recipient"),
         ({"issuer": "https://other.example"}, "another issuer"),
@@ -204,7 +226,19 @@ WRAPPINGS: dict[str, tuple[Callable[[str, str], str], str]] = {
     ),
     "signature of the response": (
         lambda good, forged: with_assertion(good, forged).replace("<samlp:Status>", f"{signature(good)}<samlp:Status>"),
-        "of something else",
+        "not signed",
+    ),
+    "signature twice": (
+        lambda good, _: good.replace("<samlp:Status>", f"{signature(good)}<samlp:Status>"),
+        "of another certificate",
+    ),
+    "signature of the response by another": (
+        lambda good, _: sign(good, "other", before="<samlp:Status>"),
+        "of another certificate",
+    ),
+    "signature elsewhere": (
+        lambda good, _: good.replace("</samlp:Status>", f"{signature(good)}</samlp:Status>"),
+        "covers something else",
     ),
     "changed": (lambda good, _: good.replace("staff-1", "mcp-admins"), "of another certificate"),
     "ID twice": (lambda good, _: re.sub(' ID="_[0-9a-f]+"', f' ID="{id_of(part(good))}"', good, count=1), "ID twice"),
@@ -282,6 +316,12 @@ def test_an_assertion_for_another_request_of_the_same_browser_is_refused(issuer:
     xml = saml_response(issuer, begin_sign_in(client, issuer))
     named = re.sub('InResponseTo="[^"]*"', f'InResponseTo="{begin_sign_in(client, issuer)}"', xml, count=1)
     refused(client, issuer, named, "belongs to another sign-in")
+
+
+def test_the_whole_answer_may_be_signed_too(issuer: Issuer, client: Client) -> None:
+    xml = sign(saml_response(issuer, begin_sign_in(client, issuer)), "idp", before="<samlp:Status>")
+    assert post_response(client, issuer, xml).status_code == 302
+    assert xml.count("<ds:Signature ") == 2
 
 
 def test_a_comment_does_not_shorten_the_name_of_a_person(issuer: Issuer, client: Client) -> None:

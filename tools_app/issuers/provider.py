@@ -6,11 +6,11 @@ See OpenID Connect Core 1.0, section 3.1, with PKCE (RFC 7636) and a nonce.
 import base64
 import secrets
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from authlib.common.urls import add_params_to_uri
+from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
 from tools_app.access.issuers import people, rules
 from tools_app.catalog.http import documents
@@ -57,7 +57,6 @@ class SignInResult(NamedTuple):
 def begin(issuer: Issuer, redirect_uri: str) -> PendingSignIn:
     """Return where to send a person. Raises SignInFailed."""
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
-    challenge = base64.urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
     parameters = {
         "response_type": "code",
         "client_id": issuer.client_id,
@@ -65,7 +64,7 @@ def begin(issuer: Issuer, redirect_uri: str) -> PendingSignIn:
         "scope": SCOPE,
         "state": state,
         "nonce": nonce,
-        "code_challenge": challenge,
+        "code_challenge": create_s256_code_challenge(verifier),
         "code_challenge_method": "S256",
     }
     endpoint = _configuration(issuer).authorization_endpoint

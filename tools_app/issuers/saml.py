@@ -1,14 +1,14 @@
 """Sign-in of people with SAML 2.0: the request, our metadata, and the verification of a response.
 
-python3-saml verifies signatures and what they cover; the conditions of an assertion are checked here, exactly. See SAML
-2.0 profiles, section 4.1.4.3.
+signxml verifies signatures, and an assertion is read only from what it returns. Its conditions are checked here,
+exactly. See SAML 2.0 profiles, section 4.1.4.3.
 """
 
 import base64
 import re
 import secrets
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
@@ -16,6 +16,8 @@ from urllib.parse import urlencode
 from xml.sax.saxutils import quoteattr
 
 import orjson
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 
 from tools_app.access import single_use
 from tools_app.catalog.http.documents import DocumentError
@@ -42,7 +44,6 @@ TRANSIENT: Final = "urn:oasis:names:tc:SAML:2.0:nameid-format:transient"
 PERSISTENT: Final = "urn:oasis:names:tc:SAML:2.0:nameid-format:persistent"
 UNSPECIFIED: Final = "urn:oasis:names:tc:SAML:1.1:nameid-format:unspecified"
 ENTITY: Final = "urn:oasis:names:tc:SAML:2.0:nameid-format:entity"
-ASSERTION_TAG: Final = "{urn:oasis:names:tc:SAML:2.0:assertion}Assertion"
 XMLDSIG_MORE: Final = "http://www.w3.org/2001/04/xmldsig-more#"
 SIGNATURE_ALGORITHMS: Final = frozenset(
     XMLDSIG_MORE + name for name in ("rsa-sha256", "rsa-sha384", "rsa-sha512")
@@ -87,9 +88,8 @@ class ServiceProvider(NamedTuple):
 
 
 class UnverifiedResponse(NamedTuple):
-    """A response that is not verified: its XML, its root, and the ID of the request that it names ("" for none)."""
+    """A response that is not verified: its root, and the ID of the request that it names ("" for none)."""
 
-    xml: bytes
     root: Any
     request_id: str
 
@@ -141,7 +141,7 @@ def finish(issuer: Issuer, response: UnverifiedResponse, sp: ServiceProvider) ->
 
     Raises SignInFailed.
     """
-    assertion = _verified_assertion(issuer, response.xml, response.root)
+    assertion = _verified_assertion(issuer, response.root)
     expires_at = _check_conditions(issuer, response.root, assertion, response.request_id, sp)
     session_end = _session_end(issuer, assertion)
     claims = _claims(issuer, assertion, sp)
@@ -177,16 +177,16 @@ def parse_response(response: str) -> UnverifiedResponse:
         root = saml_metadata.parse_xml(text, MAX_RESPONSE)
     except (ValueError, DocumentError) as problem:
         raise SignInFailed(f"The answer cannot be read: {problem}") from None
-    if root.tag != f"{{{NAMESPACES['samlp']}}}Response":
-        raise SignInFailed("The answer is no SAML response. Try again.")
+    if root.tag != f"{{{NAMESPACES['samlp']}}}Response" or root.get("Version") != "2.0":
+        raise SignInFailed("The answer is no SAML response of version 2.0. Try again.")
     request_id = root.get("InResponseTo", "")
     if len(request_id) > MAX_ID:
         raise SignInFailed("The answer names a request of another length. Try again.")
-    return UnverifiedResponse(text, root, request_id)
+    return UnverifiedResponse(root, request_id)
 
 
-def _verified_assertion(issuer: Issuer, text: bytes, root: Any) -> Any:
-    """Return the only assertion of a response, which is signed by the issuer. Raises SignInFailed."""
+def _verified_assertion(issuer: Issuer, root: Any) -> Any:
+    """Return the only assertion of a response, as the issuer signed it. Raises SignInFailed."""
     code = root.xpath("string(samlp:Status/samlp:StatusCode/@Value)", namespaces=NAMESPACES)
     if not code.endswith(":status:Success"):
         status = "".join(filter(str.isprintable, code.rpartition(":")[2][:100]))
@@ -196,14 +196,14 @@ def _verified_assertion(issuer: Issuer, text: bytes, root: Any) -> Any:
     if root.xpath("//saml:EncryptedAssertion", namespaces=NAMESPACES):
         raise SignInFailed(f"{issuer.name} encrypts its assertions. Ask an admin of your company to turn that off.")
     _check_structure(root)
-    _check_algorithms(issuer, root)
-    problem = _signature_problem(_metadata(issuer), text)
-    if problem:
-        # The provider may sign with a new certificate by now.
-        problem = _signature_problem(_metadata(issuer, refresh=True), text)
-    if problem:
-        raise SignInFailed(f"The signature of {issuer.name} cannot be verified: {problem}")
-    return root.xpath("/samlp:Response/saml:Assertion", namespaces=NAMESPACES)[0]
+    _check_signatures(issuer, root)
+    for refresh in (False, True):  # the provider may sign with a new certificate by now
+        assertion = _signed_assertion(root, _metadata(issuer, refresh=refresh).certificates)
+        if assertion is not None:
+            return assertion
+    raise SignInFailed(
+        f"The signature of {issuer.name} is of another certificate, or of something else than the assertion."
+    )
 
 
 def _check_structure(root: Any) -> None:
@@ -219,71 +219,61 @@ def _check_structure(root: Any) -> None:
         raise SignInFailed("The answer has an ID twice.")
 
 
-def _check_algorithms(issuer: Issuer, root: Any) -> None:
-    """Raise SignInFailed for signatures with weak algorithms, or with transforms that could change what is signed."""
-    for signature in root.xpath("//ds:Signature", namespaces=NAMESPACES):
-        algorithms = {
-            name: signature.xpath(f"ds:SignedInfo{path}/@Algorithm", namespaces=NAMESPACES)
-            for name, path in {
-                "canonical": "/ds:CanonicalizationMethod",
-                "method": "/ds:SignatureMethod",
-                "digest": "/ds:Reference/ds:DigestMethod",
-                "transforms": "/ds:Reference/ds:Transforms/ds:Transform",
-            }.items()
-        }
-        if len(signature.xpath("ds:SignedInfo/ds:Reference", namespaces=NAMESPACES)) != 1 or signature.xpath(
-            "ds:Object", namespaces=NAMESPACES
-        ):
-            raise SignInFailed("A signature of the answer covers something else than the assertion.")
-        if not set(algorithms["method"]) <= SIGNATURE_ALGORITHMS or not set(algorithms["digest"]) <= DIGEST_ALGORITHMS:
-            raise SignInFailed(f"{issuer.name} signs with SHA-1 or another weak algorithm. It has to use SHA-256.")
-        if set(algorithms["canonical"]) != {EXCLUSIVE_C14N} or set(algorithms["transforms"]) != TRANSFORMS:
-            raise SignInFailed("A signature of the answer has transforms that are not accepted.")
+def _check_signatures(issuer: Issuer, root: Any) -> None:
+    """Raise SignInFailed unless an assertion has a signature, and each signature is what SAML describes.
+
+    None has a weak algorithm, or transforms that could change what is signed (SAML core, section 5.4).
+    """
+
+    def algorithms(name: str) -> set[str]:
+        return set(root.xpath(f"//ds:{name}/@Algorithm", namespaces=NAMESPACES))
+
+    if root.xpath("not(saml:Assertion/ds:Signature)", namespaces=NAMESPACES):
+        raise SignInFailed(f"The assertion is not signed. The admin of {issuer.name} has to turn on signed assertions.")
+    count = len(root.xpath("ds:Signature[1] | saml:Assertion/ds:Signature[1]", namespaces=NAMESPACES))
+    if root.xpath(
+        "count(//ds:Signature) != $count or count(//ds:Reference) != $count or //ds:Object",
+        namespaces=NAMESPACES,
+        count=count,
+    ):
+        raise SignInFailed("A signature of the answer covers something else than the assertion.")
+    if not algorithms("SignatureMethod") <= SIGNATURE_ALGORITHMS or not algorithms("DigestMethod") <= DIGEST_ALGORITHMS:
+        raise SignInFailed(f"{issuer.name} signs with SHA-1 or another weak algorithm. It has to use SHA-256.")
+    if algorithms("CanonicalizationMethod") != {EXCLUSIVE_C14N} or algorithms("Transform") != TRANSFORMS:
+        raise SignInFailed("A signature of the answer has transforms that are not accepted.")
 
 
-def _signature_problem(metadata: saml_metadata.Metadata, xml: bytes) -> str:
-    """Return why the assertion is not signed by one of the certificates; "" if it is."""
-    import xmlsec  # noqa: PLC0415 - an extra
-    from onelogin.saml2.errors import OneLogin_Saml2_Error as Failed  # noqa: PLC0415
-    from onelogin.saml2.errors import OneLogin_Saml2_ValidationError as Invalid  # noqa: PLC0415
-    from onelogin.saml2.response import OneLogin_Saml2_Response as Response  # noqa: PLC0415
-    from onelogin.saml2.xml_utils import OneLogin_Saml2_XML as Xml  # noqa: PLC0415
+def _signed_assertion(root: Any, certificates: Sequence[str]) -> Any | None:
+    """Return the assertion as it was signed with a key of these certificates; None if it was not.
 
-    response = Response(_LibrarySettings(metadata), base64.b64encode(xml).decode())
-    if isinstance(Xml.validate_xml(response.document, "saml-schema-protocol-2.0.xsd"), str):
-        return "the answer does not have the form of a SAML response."
-    try:
-        if ASSERTION_TAG not in response.process_signed_elements():
-            return "the assertion is not signed. Its admin has to turn on signed assertions."
-        response.is_valid({}, raise_exceptions=True)
-    except (Invalid, Failed, xmlsec.Error):
-        return "it is of another certificate, or of something else than the assertion."
-    return ""
+    A signature of the whole response, which is optional, has to be right, too. Keys that a response itself names count
+    for nothing.
+    """
+    from lxml import etree  # noqa: PLC0415 - an extra
+    from signxml.algorithms import DigestAlgorithm, SignatureMethod  # noqa: PLC0415
+    from signxml.exceptions import SignXMLException  # noqa: PLC0415
+    from signxml.verifier import SignatureConfiguration, XMLVerifier  # noqa: PLC0415
 
-
-class _LibrarySettings:
-    """What the library asks for when it verifies signatures and nothing else."""
-
-    def __init__(self, metadata: saml_metadata.Metadata) -> None:
-        self._known = metadata
-
-    def get_idp_data(self) -> dict[str, Any]:
-        return {"entityId": self._known.entity_id, "x509certMulti": {"signing": self._known.certificates}}
-
-    def get_sp_data(self) -> dict[str, Any]:
-        return {"entityId": ""}
-
-    def get_security_data(self) -> dict[str, Any]:
-        return {"rejectDeprecatedAlgorithm": True}
-
-    def get_idp_cert(self) -> None:
-        return None
-
-    def is_strict(self) -> bool:
-        return False
-
-    def is_debug_active(self) -> bool:
-        return False
+    result: Any = None
+    for element in root.xpath("(. | saml:Assertion)[ds:Signature]", namespaces=NAMESPACES):
+        for certificate in map(x509.load_pem_x509_certificate, map(str.encode, certificates)):
+            config = SignatureConfiguration(
+                location="./" if element is root else f"./{element.tag}/",
+                signature_methods=frozenset(map(SignatureMethod, SIGNATURE_ALGORITHMS)),
+                digest_algorithms=frozenset(map(DigestAlgorithm, DIGEST_ALGORITHMS)),
+                ignore_ambiguous_key_info=True,
+                # A certificate stands for its key: its dates mean nothing (SAML metadata interoperability, 2.6.1).
+                verification_time=certificate.not_valid_before_utc,
+            )
+            try:
+                result = XMLVerifier().verify(root, x509_cert=certificate, id_attribute="ID", expect_config=config)
+            except (SignXMLException, UnsupportedAlgorithm, etree.LxmlError, TypeError, ValueError):
+                continue
+            if result.signed_xml.tag == element.tag:
+                break
+        else:
+            return None
+    return result.signed_xml
 
 
 def _check_conditions(issuer: Issuer, root: Any, assertion: Any, request_id: str, sp: ServiceProvider) -> datetime:

@@ -78,11 +78,17 @@ def verify(
         raise UnknownKey(UNVERIFIED_SIGNATURE)
     if claims.get("iss") != issuer.issuer:
         raise InvalidToken("The token is of another issuer.")
+    if authorized_party and claims.get("azp", authorized_party) != authorized_party:
+        raise InvalidToken("The token was issued to another client (azp).")
+    check_claims(claims, audiences, max_lifetime)
+    return claims
+
+
+def check_claims(claims: Mapping[str, Any], audiences: Collection[str], max_lifetime: int) -> None:
+    """Raise InvalidToken unless claims are for one of these audiences, valid now, and not for more seconds."""
     audience = claims.get("aud")
     if not set(map(str, audience if isinstance(audience, list) else [audience])) & set(audiences):
         raise InvalidToken("The token is for another audience.")
-    if authorized_party and claims.get("azp", authorized_party) != authorized_party:
-        raise InvalidToken("The token was issued to another client (azp).")
     now, expires_at, not_before = time.time(), claims.get("exp"), claims.get("nbf", 0)
     if not isinstance(expires_at, int | float) or expires_at <= now - LEEWAY_SECONDS:
         raise InvalidToken("The token has expired.")
@@ -91,7 +97,6 @@ def verify(
         raise InvalidToken(f"The token is valid for more than {longest}.")
     if not isinstance(not_before, int | float) or not_before > now + LEEWAY_SECONDS:
         raise InvalidToken("The token is not valid yet.")
-    return claims
 
 
 def _check_signature(issuer: Issuer, token: str) -> None:

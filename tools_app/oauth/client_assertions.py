@@ -3,7 +3,6 @@
 Their public keys are in their metadata document or registration, or at the URL that it names.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -18,6 +17,7 @@ from joserfc.errors import JoseError
 from tools_app.access import single_use
 from tools_app.access.oauth import clients, key_sets
 from tools_app.catalog.http import documents
+from tools_app.issuers import tokens
 from tools_app.issuers.signatures import REGISTRY
 from tools_app.models import OAuthClient
 from tools_app.oauth import client_documents
@@ -25,7 +25,6 @@ from tools_app.oauth import client_documents
 ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 MAX_ASSERTION: Final = 8000
 MAX_LIFETIME_SECONDS: Final = 600
-LEEWAY_SECONDS: Final = 60
 MAX_JTI: Final = 200
 # Keys are read again for an unknown key ID, at most so often.
 KEYS_REFRESH_INTERVAL: Final = timedelta(minutes=1)
@@ -94,19 +93,15 @@ def _check_claims(client: OAuthClient, claims: Mapping[str, Any], audiences: tup
     """Raise InvalidClientError unless the claims are of this client, for this hub, now, and for the first time."""
     if claims.get("iss") != client.client_id or claims.get("sub") != client.client_id:
         raise _invalid_client("The issuer and the subject of the assertion must be the client ID.")
-    audience = claims.get("aud")
-    if not set(audience if isinstance(audience, list) else [audience]) & set(audiences):
-        raise _invalid_client("The assertion is for another audience.")
-    now, expires_at, not_before = time.time(), claims.get("exp"), claims.get("nbf", 0)
-    if not isinstance(expires_at, int | float) or not now - LEEWAY_SECONDS < expires_at <= now + MAX_LIFETIME_SECONDS:
-        raise _invalid_client(f"The assertion has expired, or is valid for more than {MAX_LIFETIME_SECONDS} seconds.")
-    if not isinstance(not_before, int | float) or not_before > now + LEEWAY_SECONDS:
-        raise _invalid_client("The assertion is not valid yet.")
+    try:
+        tokens.check_claims(claims, audiences, MAX_LIFETIME_SECONDS)
+    except tokens.InvalidToken as problem:
+        raise _invalid_client(str(problem)) from None
     jti = claims.get("jti")
     if not isinstance(jti, str) or not 0 < len(jti) <= MAX_JTI:
         raise _invalid_client("The assertion has no ID (jti).")
     try:
-        is_first = single_use.use(client, [jti], datetime.fromtimestamp(expires_at + LEEWAY_SECONDS, UTC))
+        is_first = single_use.use(client, [jti], datetime.fromtimestamp(claims["exp"] + tokens.LEEWAY_SECONDS, UTC))
     except single_use.TooMany:
         raise _invalid_client("Too many assertions of this client are valid now. Try again in some minutes.") from None
     if not is_first:

@@ -4,11 +4,9 @@ The secret of a webhook is only in the responses that create or rotate it. Rows 
 superusers find and change them.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.decorators import action
@@ -67,13 +65,10 @@ class WholeHubQuery(TenantQuery):
     """Filter by tenant, or by whether a row belongs to the whole hub."""
 
     whole_hub = FlagParameter(
-        required=False, help_text="Whether it belongs to the whole hub and not to a tenant. Only superusers find those."
+        source="tenant__isnull",
+        required=False,
+        help_text="Whether it belongs to the whole hub and not to a tenant. Only superusers find those.",
     )
-
-    def found(self, rows: QuerySet[Any], chosen: Mapping[str, Any]) -> QuerySet[Any]:
-        """Return those of `rows` that match the parameters `chosen`."""
-        rows = super().found(rows, chosen)
-        return rows.filter(tenant__isnull=chosen["whole_hub"]) if "whole_hub" in chosen else rows
 
 
 class DestinationsQuery(WholeHubQuery, OfferQuery):
@@ -339,14 +334,9 @@ class AlertsQuery(WholeHubQuery):
     """Filter by tenant, by rule, and by whether the alert is firing."""
 
     rule = Id(required=False, help_text="ID of its rule.")
-    firing = FlagParameter(required=False, help_text="Whether it is firing, not resolved.")
-
-    def found(self, rows: QuerySet[Alert], chosen: Mapping[str, Any]) -> QuerySet[Alert]:
-        """Return those of `rows` that match the parameters `chosen`."""
-        rows = super().found(rows, chosen)
-        if "rule" in chosen:
-            rows = rows.filter(rule=chosen["rule"])
-        return rows.filter(resolved_at__isnull=chosen["firing"]) if "firing" in chosen else rows
+    firing = FlagParameter(
+        source="resolved_at__isnull", required=False, help_text="Whether it is firing, not resolved."
+    )
 
 
 class Alerts(ListMixin, Retrieved, ScopedView):
@@ -361,11 +351,6 @@ class AlertDeliveriesQuery(WholeHubQuery):
     """Filter by tenant and status."""
 
     status = Choice(DeliveryStatus.choices, required=False, help_text="Status.")
-
-    def found(self, rows: QuerySet[AlertDelivery], chosen: Mapping[str, Any]) -> QuerySet[AlertDelivery]:
-        """Return those of `rows` that match the parameters `chosen`."""
-        rows = super().found(rows, chosen)
-        return rows.filter(status=chosen["status"]) if "status" in chosen else rows
 
 
 class AlertDeliveries(ListMixin, Retrieved, ScopedView):

@@ -1,10 +1,8 @@
 """The audit log: settled calls and denials, read-only, for superusers too; and the calls that run now."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from django.core.validators import RegexValidator
-from django.db.models import QuerySet
 from drf_spectacular.helpers import forced_singular_serializer
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
@@ -336,14 +334,8 @@ class RunningQuery(TenantQuery):
     """Filter by tenant, status, tool and key."""
 
     status = Choice(CallStatus.choices, required=False, help_text="Status of the call.")
-    tool = Text(required=False, max_length=500, help_text="Name of the tool.")
-    key = Id(required=False, help_text="ID of an API key.")
-
-    def found(self, rows: QuerySet[RunningCall], chosen: Mapping[str, Any]) -> QuerySet[RunningCall]:
-        """Return those of `rows` that match the parameters `chosen`."""
-        rows = super().found(rows, chosen)
-        columns = {"status": "status", "tool": "tool_name", "key": "api_key_id"}
-        return rows.filter(**{columns[name]: value for name, value in chosen.items() if name in columns})
+    tool = Text(source="tool_name", required=False, max_length=500, help_text="Name of the tool.")
+    key = Id(source="api_key_id", required=False, help_text="ID of an API key.")
 
 
 class RunningCalls(ListMixin, Retrieved, ScopedView):

@@ -1,7 +1,6 @@
 """Exports of the audit log: the results of a search of calls as one file."""
 
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
@@ -83,10 +82,6 @@ class ExportsQuery(ListQuery):
     """Filter by state."""
 
     state = Choice(ExportState.choices, required=False, help_text="State of the export.")
-
-    def found(self, rows: QuerySet[Export], chosen: Mapping[str, Any]) -> QuerySet[Export]:
-        """Return those of `rows` that match the parameters `chosen`."""
-        return rows.filter(state=chosen["state"]) if "state" in chosen else rows
 
 
 class Exports(ListMixin, Retrieved, Created, ApiView):

@@ -1,10 +1,8 @@
 """Invitations: links that make the person who opens one a member."""
 
-from collections.abc import Mapping
 from typing import Any, cast
 
 from django.contrib.auth.models import User
-from django.db.models import QuerySet
 from django.urls import reverse
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
@@ -82,11 +80,6 @@ class InvitationsQuery(TenantQuery):
     """Filter by tenant and role."""
 
     role = Choice(Role.choices, required=False, help_text="Role of the new member.")
-
-    def found(self, rows: QuerySet[Invitation], chosen: Mapping[str, Any]) -> QuerySet[Invitation]:
-        """Return those of `rows` that match the parameters `chosen`."""
-        rows = super().found(rows, chosen)
-        return rows.filter(role=chosen["role"]) if "role" in chosen else rows
 
 
 class Invitations(ListMixin, Retrieved, Created, ScopedView):

@@ -1,11 +1,10 @@
 """API keys of MCP clients: issued, shown once, rotated, revoked."""
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
@@ -152,17 +151,16 @@ class KeysQuery(SearchQuery):
 
     status = Choice(STATES, required=False, help_text="Whether the key is accepted now.")
 
-    def found(self, rows: QuerySet[ApiKey], chosen: Mapping[str, Any]) -> QuerySet[ApiKey]:
-        """Return those of `rows` that match the parameters `chosen`."""
-        rows = super().found(rows, chosen)
-        match chosen.get("status"):
+    def filter_queryset(self, rows: QuerySet[ApiKey], filters: dict[str, Any]) -> QuerySet[ApiKey]:
+        """Return those of `rows` that match the validated parameters."""
+        match filters.pop("status", None):
             case "active":
-                return keys.valid_keys(rows)
+                rows = keys.valid_keys(rows)
             case "expired":
-                return rows.filter(Q(expires_at__lte=timezone.now()), revoked_at=None)
+                rows = rows.filter(expires_at__lte=timezone.now(), revoked_at=None)
             case "revoked":
-                return rows.exclude(revoked_at=None)
-        return rows
+                rows = rows.exclude(revoked_at=None)
+        return super().filter_queryset(rows, filters)
 
 
 class Keys(ListMixin, Retrieved, Created, Updated, ScopedView):

@@ -1,9 +1,7 @@
 """Members: the roles that people have in tenants."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import PermissionDenied
@@ -69,14 +67,7 @@ class MembersQuery(TenantQuery):
     """Filter by tenant and role."""
 
     role = Choice(Role.choices, required=False, help_text="Members of this role.")
-    person = Text(required=False, max_length=150, help_text="Full username.")
-
-    def found(self, rows: QuerySet[Membership], chosen: Mapping[str, Any]) -> QuerySet[Membership]:
-        """Return those of `rows` that match the parameters `chosen`."""
-        rows = super().found(rows, chosen)
-        if "person" in chosen:
-            rows = rows.filter(user__username=chosen["person"])
-        return rows.filter(role=chosen["role"]) if "role" in chosen else rows
+    person = Text(source="user__username", required=False, max_length=150, help_text="Full username.")
 
 
 class Members(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):

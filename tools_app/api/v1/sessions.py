@@ -1,6 +1,5 @@
 """Sessions of handshake-era clients."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from django.db.models import QuerySet
@@ -59,17 +58,16 @@ class SessionsQuery(TenantQuery):
     """Filter by tenant, key, client and state."""
 
     state = Choice([("open", "Open"), ("ended", "Ended")], required=False, help_text="Whether it has ended.")
-    key = Id(required=False, help_text="ID of the API key.")
-    client = Text(required=False, max_length=200, help_text="Part of the client's name.")
+    key = Id(source="api_key_id", required=False, help_text="ID of the API key.")
+    client = Text(
+        source="client_name__icontains", required=False, max_length=200, help_text="Part of the client's name."
+    )
 
-    def found(self, rows: QuerySet[Session], chosen: Mapping[str, Any]) -> QuerySet[Session]:
-        """Return those of `rows` that match the parameters `chosen`."""
-        rows = super().found(rows, chosen)
-        if "state" in chosen:
-            rows = rows.filter(ended_at__isnull=chosen["state"] == "open")
-        if "key" in chosen:
-            rows = rows.filter(api_key_id=chosen["key"])
-        return rows.filter(client_name__icontains=chosen["client"]) if "client" in chosen else rows
+    def filter_queryset(self, rows: QuerySet[Session], filters: dict[str, Any]) -> QuerySet[Session]:
+        """Return those of `rows` that match the validated parameters."""
+        if state := filters.pop("state", None):
+            rows = rows.filter(ended_at__isnull=state == "open")
+        return super().filter_queryset(rows, filters)
 
 
 class Sessions(ListMixin, Retrieved, ScopedView):

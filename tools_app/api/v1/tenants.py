@@ -1,6 +1,5 @@
 """Tenants: created by superusers, configured by their admins."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -107,11 +106,11 @@ class TenantsQuery(ListQuery):
     search = Text(required=False, max_length=200, help_text="Part of the name or slug.")
     is_active = FlagParameter(required=False, help_text="Whether it is active.")
 
-    def found(self, rows: QuerySet[Tenant], chosen: Mapping[str, Any]) -> QuerySet[Tenant]:
-        """Return those of `rows` that match the parameters `chosen`."""
-        if text := chosen.get("search"):
+    def filter_queryset(self, rows: QuerySet[Tenant], filters: dict[str, Any]) -> QuerySet[Tenant]:
+        """Return those of `rows` that match the validated parameters."""
+        if text := filters.pop("search", None):
             rows = rows.filter(Q(name__icontains=text) | Q(slug__icontains=text))
-        return rows.filter(is_active=chosen["is_active"]) if "is_active" in chosen else rows
+        return super().filter_queryset(rows, filters)
 
 
 class Tenants(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):

@@ -1,6 +1,5 @@
 """The person who is logged in, and their own tokens for this API."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from django.db.models import QuerySet
@@ -89,20 +88,12 @@ class IssuedToken(TokenRow):
         fields = (*TokenRow.Meta.fields, "token")
 
 
-class TokensQuery(ListQuery):
-    """No filters beside the page."""
-
-    def found(self, rows: QuerySet[PersonalToken], chosen: Mapping[str, Any]) -> QuerySet[PersonalToken]:
-        """Return all of `rows`."""
-        return rows
-
-
 class Tokens(ListMixin, Retrieved, Created, ApiView):
     """The caller's own tokens for this API. The tokens of others are not visible."""
 
     queryset = PersonalToken.objects.all()
     serializer_class = TokenRow
-    query_class = TokensQuery
+    query_class = ListQuery
     lookup_value_regex = UUID_TEXT
 
     def get_queryset(self) -> QuerySet[PersonalToken]:

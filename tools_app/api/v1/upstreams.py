@@ -1,11 +1,9 @@
 """Upstream MCP servers, and what they offer."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.decorators import action
@@ -207,11 +205,6 @@ class UpstreamItemsQuery(TenantQuery):
     upstream = Id(required=False, help_text="Id of the upstream.")
     kind = Choice(ItemKind.choices, required=False, help_text="What it is.")
     state = Choice(ItemState.choices, required=False, help_text="What became of it.")
-
-    def found(self, rows: QuerySet[Any], chosen: Mapping[str, Any]) -> QuerySet[Any]:
-        """Return those of `rows` that match the parameters `chosen`."""
-        rows = super().found(rows, chosen)
-        return rows.filter(**{name: chosen[name] for name in ("upstream", "kind", "state") if name in chosen})
 
 
 class UpstreamItems(ListMixin, Retrieved, ScopedView):

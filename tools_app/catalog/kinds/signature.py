@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+import docstring_parser
 import orjson
 from annotated_types import BaseMetadata
 from django.core.exceptions import ImproperlyConfigured
@@ -357,12 +358,8 @@ def _json_text(value: Any) -> str:
     return to_json(value, inf_nan_mode="null").decode()
 
 
-# The headings of Google style; each starts a section that ends at the next unindented line.
-_HEADING = re.compile(r"(Args|Arguments|Parameters|Returns?|Yields?|Raises):\s*\Z")
-_PARAMETER_HEADINGS = {"Args", "Arguments", "Parameters"}
-_GOOGLE_ENTRY = re.compile(r"\*{0,2}(?P<name>\w+)\s*(?:\([^)]*\))?:\s*(?P<text>.*)")
-_REST_ENTRY = re.compile(r":param\s+(?:\S+\s+)?(?P<name>\w+):\s*(?P<text>.*)")
-_REST_FIELD = re.compile(r":\w+[^:]*:")
+# What starts a section of Google style, or a field of reST, either of which ends before the next unindented line.
+_SECTION = re.compile(r"(Args|Arguments|Parameters|Params|Returns?|Yields?|Raises):\s*\Z|:\w+[^:]*:")
 
 
 @dataclass(frozen=True)
@@ -374,55 +371,20 @@ class Docstring:
 
 
 def parse_docstring(source: str | None) -> Docstring:
-    """Parse a docstring in Google style (`Args:`) or reST (`:param x:`).
+    """Parse a docstring in the style of Google, NumPy, reST or Epydoc.
 
-    Sections on parameters, results and exceptions are left out of the description, because the schemas describe them.
+    Sections on parameters, results and exceptions in Google style or reST are left out of the description, because the
+    schemas describe them. The parser's own description would end there.
     """
     prose: list[str] = []
-    parameters: dict[str, str] = {}
-    for heading, block in _blocks(inspect.cleandoc(source or "").splitlines()):
-        if heading in _PARAMETER_HEADINGS:
-            parameters |= _google_entries(block)
-        elif heading == "field":
-            parameters |= _rest_entry(block)
-        elif heading == "prose":
-            prose += block
-    return Docstring(_squeezed(prose), parameters)
-
-
-def _blocks(lines: list[str]) -> list[tuple[str, list[str]]]:
-    """Split `lines` where an unindented line starts a section, a reST field, or text."""
-    blocks: list[tuple[str, list[str]]] = [("prose", [])]
-    for line in lines:
+    is_prose = True
+    for line in inspect.cleandoc(source or "").splitlines():
         if line and not line[0].isspace():
-            if opened := _HEADING.match(line):
-                blocks.append((opened[1], []))
-                continue
-            blocks.append(("field" if _REST_FIELD.match(line) else "prose", []))
-        blocks[-1][1].append(line)
-    return blocks
-
-
-def _google_entries(block: list[str]) -> dict[str, str]:
-    """Parse `name (type): text` lines; deeper lines continue the entry above them."""
-    lines = inspect.cleandoc("\n" + "\n".join(block)).splitlines()
-    entries: dict[str, str] = {}
-    name = ""
-    for line in lines:
-        opened = None if line[:1].isspace() else _GOOGLE_ENTRY.match(line)
-        if opened:
-            name = opened["name"]
-            entries[name] = opened["text"].strip()
-        elif name and line.strip():
-            entries[name] = f"{entries[name]} {line.strip()}".strip()
-    return entries
-
-
-def _rest_entry(block: list[str]) -> dict[str, str]:
-    """Parse `:param type name: text`, continued on the indented lines below it."""
-    opened = _REST_ENTRY.match(" ".join(line.strip() for line in block if line.strip()))
-    return {opened["name"]: opened["text"].strip()} if opened else {}
-
-
-def _squeezed(lines: list[str]) -> str:
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+            is_prose = _SECTION.match(line) is None
+        if is_prose:
+            prose.append(line)
+    parameters = {
+        parameter.arg_name: " ".join((parameter.description or "").split())
+        for parameter in docstring_parser.parse(source or "").params
+    }
+    return Docstring(re.sub(r"\n{3,}", "\n\n", "\n".join(prose)).strip(), parameters)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 import orjson
+from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
 from tools_app.catalog import authoring
 from tools_app.catalog.kinds import upstream as kind
@@ -101,7 +102,7 @@ def begin(upstream: Upstream, owner: Owner, session: Session, origin: str) -> st
         "client_id": client.id,
         "redirect_uri": redirect_uri,
         "state": state,
-        "code_challenge": _challenge(verifier),
+        "code_challenge": create_s256_code_challenge(verifier),
         "code_challenge_method": "S256",
         "resource": resource.resource,
         **({"scope": scopes} if scopes else {}),
@@ -204,7 +205,3 @@ def _store_pending(session: Session, state: str, pending: Mapping[str, Any]) -> 
 
 def _digest(state: str) -> str:
     return hashlib.sha256(state.encode()).hexdigest()
-
-
-def _challenge(verifier: str) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()

@@ -45,10 +45,14 @@ ROWS = f"Rows per page, or fewer if they are large: a page has at most {MAX_PAGE
 
 
 class ListQuery(Query):
-    """The parameters that every list has."""
+    """The parameters that every list has. Others are filters: `source` is the lookup, if it has another name."""
 
     limit = WholeParameter(required=False, default=LIMIT, min_value=1, max_value=MOST, help_text=ROWS)
     cursor: serializers.Field = Id(required=False, help_text="Cursor of the page, from `next` of the previous page.")
+
+    def filter_queryset(self, rows: QuerySet[Any], filters: dict[str, Any]) -> QuerySet[Any]:
+        """Return those of `rows` that match the validated parameters."""
+        return rows.filter(**filters)
 
 
 class InSchema:

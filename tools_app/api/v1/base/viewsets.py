@@ -7,7 +7,6 @@ ETags of rows with a time of change, and `If-Match`, prevent lost updates. Witho
 """
 
 import hashlib
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.db.models import Q, QuerySet
@@ -97,13 +96,9 @@ class ApiView(BaseApiView, GenericViewSet):
 class TenantQuery(ListQuery):
     """Filter by tenant."""
 
-    tenant = Text(required=False, max_length=MAX_SLUG_LENGTH, help_text="Slug of a tenant.")
-
-    def found(self, rows: QuerySet[Any], chosen: Mapping[str, Any]) -> QuerySet[Any]:
-        """Return those of `rows` that match the parameters `chosen`."""
-        if "tenant" in chosen:
-            rows = rows.filter(tenant__slug=chosen["tenant"])
-        return rows
+    tenant: serializers.Field | None = Text(
+        source="tenant__slug", required=False, max_length=MAX_SLUG_LENGTH, help_text="Slug of a tenant."
+    )
 
 
 class SearchQuery(TenantQuery):
@@ -113,23 +108,17 @@ class SearchQuery(TenantQuery):
 
     search = Text(required=False, max_length=200, help_text="Part of the name, case-insensitive.")
 
-    def found(self, rows: QuerySet[Any], chosen: Mapping[str, Any]) -> QuerySet[Any]:
-        """Return those of `rows` that match the parameters `chosen`."""
-        rows = super().found(rows, chosen)
-        for word in chosen.get("search", "").split():
+    def filter_queryset(self, rows: QuerySet[Any], filters: dict[str, Any]) -> QuerySet[Any]:
+        """Return those of `rows` that match the validated parameters."""
+        for word in filters.pop("search", "").split():
             rows = rows.filter(Q(*((f"{name}__icontains", word) for name in self.searched), _connector=Q.OR))
-        return rows
+        return super().filter_queryset(rows, filters)
 
 
 class OfferQuery(SearchQuery):
     """Filter also by kind, which each subclass defines, and by whether the row is enabled."""
 
     enabled = FlagParameter(required=False, help_text="Whether it is enabled.")
-
-    def found(self, rows: QuerySet[Any], chosen: Mapping[str, Any]) -> QuerySet[Any]:
-        """Return those of `rows` that match the parameters `chosen`."""
-        rows = super().found(rows, chosen)
-        return rows.filter(**{name: chosen[name] for name in ("enabled", "kind") if name in chosen})
 
 
 class ScopedView(ApiView):
@@ -154,10 +143,9 @@ class ListMixin:
 
     def list(self: Any, request: Request, *_args: Any, **_options: Any) -> Response:
         """List rows, newest first."""
-        chosen = self.query_class.validated(request)
-        rows, cursor = page_of(
-            self.query_class().found(self.get_queryset(), chosen), chosen["limit"], chosen.get("cursor")
-        )
+        filters = self.query_class.validated(request)
+        limit, cursor = filters.pop("limit"), filters.pop("cursor", None)
+        rows, cursor = page_of(self.query_class().filter_queryset(self.get_queryset(), filters), limit, cursor)
         serializer = self.get_serializer()
         results = within_page_bytes(serializer.to_representation(row) for row in rows)
         if len(results) < len(rows):

@@ -1,9 +1,8 @@
 """Clients that asked for access: who they are, and blocking them in the whole hub, which superusers do."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
@@ -13,10 +12,9 @@ from rest_framework.response import Response
 from tools_app.access import permissions
 from tools_app.access.oauth import clients
 from tools_app.api.v1.base.fields import UUID_TEXT, Choice, Text
-from tools_app.api.v1.base.paging import ListQuery
 from tools_app.api.v1.base.serializers import Row
 from tools_app.api.v1.base.views import HasMembership
-from tools_app.api.v1.base.viewsets import ApiView, ListMixin, Retrieved, Superuser
+from tools_app.api.v1.base.viewsets import ApiView, ListMixin, Retrieved, SearchQuery, Superuser
 from tools_app.audit.changes import connections as connection_changes
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.models import ClientSource, Connection, OAuthClient
@@ -62,22 +60,21 @@ class ClientRow(Row):
         return clients.methods_of(row)
 
 
-class ClientsQuery(ListQuery):
+class ClientsQuery(SearchQuery):
     """Filter by name or client ID, by how the client is known, and by whether it is blocked."""
 
+    searched = ("name", "client_id")
+
+    tenant = None  # a client is of the whole hub
     search = Text(required=False, max_length=200, help_text="Part of the name or client ID, case-insensitive.")
     source = Choice(ClientSource.choices, required=False)
     state = Choice(STATES, required=False, help_text="Whether it is blocked in the whole hub.")
 
-    def found(self, rows: QuerySet[OAuthClient], chosen: Mapping[str, Any]) -> QuerySet[OAuthClient]:
-        """Return those of `rows` that match the parameters `chosen`."""
-        for word in chosen.get("search", "").split():
-            rows = rows.filter(Q(name__icontains=word) | Q(client_id__icontains=word))
-        if "source" in chosen:
-            rows = rows.filter(source=chosen["source"])
-        if "state" in chosen:
-            rows = rows.filter(blocked_at__isnull=chosen["state"] == "active")
-        return rows
+    def filter_queryset(self, rows: QuerySet[OAuthClient], filters: dict[str, Any]) -> QuerySet[OAuthClient]:
+        """Return those of `rows` that match the validated parameters."""
+        if state := filters.pop("state", None):
+            rows = rows.filter(blocked_at__isnull=state == "active")
+        return super().filter_queryset(rows, filters)
 
 
 class Clients(ListMixin, Retrieved, ApiView):

@@ -1,6 +1,5 @@
 """Sign-in by OAuth: connections, client policies, and the steps of sign-ins."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from django.db.models import QuerySet
@@ -107,13 +106,12 @@ class ConnectionsQuery(TenantQuery):
 
     state = Choice(STATES, required=False, help_text="Whether it gives access now.")
 
-    def found(self, rows: QuerySet[Connection], chosen: Mapping[str, Any]) -> QuerySet[Connection]:
-        """Return those of `rows` that match the parameters `chosen`."""
-        rows = super().found(rows, chosen)
-        if "state" not in chosen:
-            return rows
-        active = Connection.objects.filter(tokens.valid_connections() & tokens.is_member()).values("pk")
-        return rows.filter(pk__in=active) if chosen["state"] == "active" else rows.exclude(pk__in=active)
+    def filter_queryset(self, rows: QuerySet[Connection], filters: dict[str, Any]) -> QuerySet[Connection]:
+        """Return those of `rows` that match the validated parameters."""
+        if state := filters.pop("state", None):
+            active = Connection.objects.filter(tokens.valid_connections() & tokens.is_member()).values("pk")
+            rows = rows.filter(pk__in=active) if state == "active" else rows.exclude(pk__in=active)
+        return super().filter_queryset(rows, filters)
 
 
 class AccessRow(KeyRow):
@@ -218,11 +216,6 @@ class SignInsQuery(TenantQuery):
     """Filter by tenant and step."""
 
     step = Choice(SignInStep.choices, required=False)
-
-    def found(self, rows: QuerySet[SignInEvent], chosen: Mapping[str, Any]) -> QuerySet[SignInEvent]:
-        """Return those of `rows` that match the parameters `chosen`."""
-        rows = super().found(rows, chosen)
-        return rows.filter(step=chosen["step"]) if "step" in chosen else rows
 
 
 class SignIns(ListMixin, Retrieved, ScopedView):
