@@ -9,7 +9,7 @@ import pytest
 from tests.upstreams import scripted
 from tests.upstreams.scripted import LOOK
 from tests.web_services import Service
-from tools_app.catalog.http.urls import parse_url
+from tools_app.core.http.urls import parse_url
 from tools_app.models import Tenant, Upstream
 from tools_app.upstreams import client, service
 from tools_app.upstreams.client import MAX_ANSWERING, Message

@@ -53,7 +53,6 @@ from tools_app.api.scim import bounds as scim_bounds
 from tools_app.api.scim import queries
 from tools_app.catalog import authoring, compiled, shaping, skills, toolsets, uri_templates
 from tools_app.catalog import search as tool_search
-from tools_app.catalog.http.documents import DocumentError
 from tools_app.catalog.kinds import curl, http_request, operation_styles, stored
 from tools_app.catalog.kinds.http_config import HttpConfig
 from tools_app.catalog.kinds.http_draft import draft_of
@@ -68,6 +67,7 @@ from tools_app.catalog.validation import sizes
 from tools_app.catalog.validation.items import prompt_faults, resource_faults, tool_faults
 from tools_app.catalog.validation.resources import MAX_BYTES, MAX_CHARACTERS, file_fault, text_fault, uri_fault
 from tools_app.core import field_mask, request_memory
+from tools_app.core.http.documents import DocumentError
 from tools_app.core.request_memory import MemoryBudget
 from tools_app.documentation import search
 from tools_app.issuers import configuration, direct, provider, saml, saml_metadata, setup

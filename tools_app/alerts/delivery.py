@@ -26,11 +26,11 @@ from django.db.models.functions import RowNumber
 from django.utils import timezone
 
 from tools_app.alerts import destinations
-from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Outbound, RequestPolicy, exchange
-from tools_app.catalog.http.errors import RequestFailed
-from tools_app.catalog.http.urls import InvalidUrl, parse_url
 from tools_app.core import encryption
+from tools_app.core.http.addresses import parse_networks
+from tools_app.core.http.client import Outbound, RequestPolicy, exchange
+from tools_app.core.http.errors import RequestFailed
+from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.core.runtime import Service
 from tools_app.models import AlertDelivery, AlertDestination, DeliveryStatus, DestinationKind
 from tools_app.models.alerts import MAX_ERROR_LENGTH

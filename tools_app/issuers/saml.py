@@ -18,7 +18,7 @@ from xml.sax.saxutils import quoteattr
 import orjson
 
 from tools_app.access import single_use
-from tools_app.catalog.http.documents import DocumentError
+from tools_app.core.http.documents import DocumentError
 from tools_app.issuers import saml_metadata
 from tools_app.issuers.provider import SignInFailed
 from tools_app.issuers.saml_metadata import NAMESPACES

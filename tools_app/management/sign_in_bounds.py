@@ -19,9 +19,9 @@ from tools_app.access.oauth import (
 from tools_app.api.scim import bounds as scim_bounds
 from tools_app.catalog import search as tool_search
 from tools_app.catalog import shaping
-from tools_app.catalog.http import documents as http_documents
 from tools_app.catalog.toolsets import MAX_WILDCARDS
 from tools_app.core import field_mask
+from tools_app.core.http import documents as http_documents
 from tools_app.issuers import configuration as issued_configuration
 from tools_app.issuers import direct, saml, saml_metadata, setup
 from tools_app.issuers import tokens as issued

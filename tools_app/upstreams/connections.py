@@ -167,6 +167,11 @@ class Connection:
             return None
         return client.server if digests.get(pin.name) == pin.digest and not self.breaker.failures else None
 
+    @property
+    def keeps_connections(self) -> bool:
+        """Whether its client keeps connections for further requests."""
+        return self._client is None or self._client.keeps_connections
+
     async def digests(self, kind: str) -> dict[str, str]:
         """Return the digests of what the upstream lists, by name; at most CHECK_SECONDS old."""
         cached = self._cached_digests(kind)

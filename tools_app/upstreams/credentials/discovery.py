@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import orjson
 
-from tools_app.catalog.http import documents
-from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Outbound
-from tools_app.catalog.http.documents import DocumentError
-from tools_app.catalog.http.urls import InvalidUrl, Url, has_parent_segments, parse_url
 from tools_app.catalog.kinds.upstream import Endpoint
 from tools_app.core import hub_path
+from tools_app.core.http import documents
+from tools_app.core.http.addresses import parse_networks
+from tools_app.core.http.client import Outbound
+from tools_app.core.http.documents import DocumentError
+from tools_app.core.http.urls import InvalidUrl, Url, has_parent_segments, parse_url
 from tools_app.models import UpstreamTransport
 from tools_app.models.upstream_credentials import MAX_ISSUER, MAX_SCOPES
 from tools_app.protocol.versions import HANDSHAKE_VERSIONS

@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 
 import orjson
 
-from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Outbound, Reply, RequestPolicy, exchange
-from tools_app.catalog.http.errors import RequestFailed
-from tools_app.catalog.http.urls import InvalidUrl, Url, parse_url
+from tools_app.core.http.addresses import parse_networks
+from tools_app.core.http.client import Outbound, Reply, RequestPolicy, exchange
+from tools_app.core.http.errors import RequestFailed
+from tools_app.core.http.urls import InvalidUrl, Url, parse_url
 
 TIMEOUT_SECONDS: Final = 5.0
 OK: Final = 200
