@@ -183,7 +183,9 @@ async def _send_webhook(row: AlertDelivery) -> DeliveryResult:
     )
     tenant = destination.tenant
     allowed = parse_networks(tenant.allowed_networks if tenant else ())
-    policy = RequestPolicy(allowed, TIMEOUT_SECONDS, MAX_RESPONSE_BYTES, public_only=tenant is None)
+    policy = RequestPolicy(
+        allowed, TIMEOUT_SECONDS, MAX_RESPONSE_BYTES, public_only=tenant is None, tenant=tenant and tenant.pk
+    )
     try:
         reply = await exchange(Outbound("POST", parse_url(destination.url), headers, body), policy)
     except RequestFailed as problem:

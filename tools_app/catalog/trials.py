@@ -165,7 +165,9 @@ def try_request(
     request = shown_request(config, arguments)
     seconds = min(timeout_seconds, MAX_TRIAL_SECONDS)
     scrubber = Scrubber(secrets.values())
-    policy = RequestPolicy(parse_networks(tenant.allowed_networks), seconds, config.max_response_bytes)
+    policy = RequestPolicy(
+        parse_networks(tenant.allowed_networks), seconds, config.max_response_bytes, tenant=tenant.pk
+    )
     sender = HttpSender(config, secrets, policy, scrubber)
     record = _Record(tenant, name)
     places = (*quotas.concurrent_calls("tenant", tenant), _trial_slot(tenant))

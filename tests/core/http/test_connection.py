@@ -273,9 +273,7 @@ def test_no_method_and_no_path_can_add_to_a_request(method: str, path: str, quer
 # --- Connections that are kept ---
 
 
-@pytest.mark.parametrize(
-    "end", ["gone", "expired", "elsewhere", "none is kept", "unasked bytes", "unread", "retired"]
-)
+@pytest.mark.parametrize("end", ["gone", "expired", "elsewhere", "none is kept", "unasked bytes", "unread", "retired"])
 def test_a_connection_that_cannot_be_used_again_is_closed(end: str) -> None:
     async def work(server: Server, pool: ConnectionPool) -> None:
         if end == "unread":

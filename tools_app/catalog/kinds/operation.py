@@ -35,7 +35,9 @@ def operation_runner(
 
     Raises ValueError for an invalid network, and ConfigProblem for a source without a base URL.
     """
-    policy = RequestPolicy(parse_networks(allowed_networks), timeout_seconds, config.max_response_bytes)
+    policy = RequestPolicy(
+        parse_networks(allowed_networks), timeout_seconds, config.max_response_bytes, tenant=source.tenant_id
+    )
     chosen = chosen_schemes(config, source.secrets)
     used = {name: secrets[name] for name in (source.secrets[scheme] for scheme in chosen) if name in secrets}
     missing = [source.secrets[scheme] for scheme in chosen if source.secrets[scheme] not in secrets]

@@ -177,7 +177,8 @@ def fetched(source: ApiSource) -> bytes:
         seconds = until - monotonic()
         if seconds <= 0:
             raise RequestFailed(TOO_SLOW)
-        return _fetched(url, RequestPolicy(networks, seconds, MAX_BYTES, idle_seconds=IDLE_SECONDS))
+        policy = RequestPolicy(networks, seconds, MAX_BYTES, idle_seconds=IDLE_SECONDS, tenant=source.tenant_id)
+        return _fetched(url, policy)
 
     def other(url: str) -> bytes:
         try:

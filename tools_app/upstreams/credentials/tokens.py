@@ -114,7 +114,7 @@ async def _register(endpoint: Endpoint, resource: ProtectedResource, redirect_ur
     headers = (*documents.HEADERS, ("Content-Type", "application/json"))
     request = Outbound("POST", parse_url(server.registration_endpoint), headers, orjson.dumps(metadata))
     try:
-        reply = await documents.fetch_response(request, MAX_BYTES, endpoint.allowed_networks)
+        reply = await documents.fetch_response(request, MAX_BYTES, endpoint.allowed_networks, tenant=endpoint.tenant_id)
         body = documents.parsed_object(reply.body)
     except DocumentError as problem:
         raise SignInFailed(f"The hub could not register at the authorization server: {problem}") from None
