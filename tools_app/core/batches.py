@@ -115,10 +115,9 @@ class ThreadBatches(_Batches[T, R]):
         if not batch:
             return
         try:
-            results = self._handle([request for request, _ in batch])
+            _settle(batch, self._handle([request for request, _ in batch]))
         except BaseException as problem:  # noqa: BLE001 - for those that wait
-            results = [problem] * len(batch)
-        _settle(batch, results)
+            _settle(batch, [problem] * len(batch))
         with self._lock:
             self._is_busy = bool(self._waiting)
         if self._is_busy:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from tools_app.calls.background import start_task
+from tools_app.core.http.client import POOL_SECONDS
 from tools_app.management.bound import Bound
 from tools_app.protocol.errors import OVER_LIMIT
 from tools_app.upstreams import (
@@ -20,7 +21,6 @@ from tools_app.upstreams import (
 from tools_app.upstreams.credentials import store
 from tools_app.upstreams.exchanges import tasks
 from tools_app.upstreams.opening import MAX_ENVELOPE_BYTES
-from tools_app.upstreams.pool import WAIT_SECONDS
 from tools_app.upstreams.updates import connection_updates
 
 FAILS = "the call fails with the reason"
@@ -40,7 +40,7 @@ def upstream_bounds() -> Sequence[Bound]:
             "calls of one upstream at the same time, in a process",
             f"{http.MAX_CONNECTIONS} requests; {sessions.MAX_SESSIONS} sessions,"
             f" {sessions.MAX_DUPLEX_SESSIONS} of them where each is one stream",
-            note=f"they wait for {WAIT_SECONDS:g} s, or {sessions.WAIT_SECONDS:g} s for a session",
+            note=f"they wait for {POOL_SECONDS:g} s, or {sessions.WAIT_SECONDS:g} s for a session",
         ),
         Bound(
             "list of an upstream",

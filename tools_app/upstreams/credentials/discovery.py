@@ -293,4 +293,4 @@ def _is_allowed(url: Url, endpoint: Endpoint) -> bool:
         address = LOCALHOST if url.host == "localhost" else ip_address(url.host)
     except ValueError:
         return False
-    return any(address in network for network in parse_networks(endpoint.allowed_networks, tenant=endpoint.tenant_id))
+    return any(address in network for network in parse_networks(endpoint.allowed_networks))
