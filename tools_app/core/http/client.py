@@ -92,7 +92,7 @@ class Response:
             raise httpcore2.RemoteProtocolError("the length of the response is ambiguous")
         if not stream.has_read:
             raise httpcore2.RemoteProtocolError("a response arrived that no request had asked for")
-        stream.note_progress()
+        stream.note_head(is_chunked=ENCODING in self.headers)
 
     def __aiter__(self) -> Self:
         return self

@@ -35,8 +35,10 @@ MAX_NAMES_OF_TENANT: Final = 256
 # Bytes and lines of what surrounds a body: the head of a response, or what is between two pieces of its body.
 MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_HEAD_LINES: Final = 256
-# What has more lines is parsed in steps of so many bytes: a short line is the most expensive thing to parse.
-STEP_BYTES: Final = 2048
+# What has more lines is parsed in steps of so many bytes, since short lines take long to parse: heads, and bodies in
+# chunks, whose lines may be text.
+HEAD_STEP_BYTES: Final = 2048
+CHUNKED_STEP_BYTES: Final = 8192
 # Bytes that wait for their reader, before no more are read from the network.
 MAX_BUFFERED_BYTES: Final = 256 * 1024
 
@@ -83,6 +85,7 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
 
         Raises NameNotResolved, AddressBlocked, ConnectError and ConnectTimeout.
         """
+        self.check_open()
         seconds = CONNECT_SECONDS if timeout is None else timeout
         until = asyncio.get_running_loop().time() + seconds
         try:
@@ -144,7 +147,7 @@ async def _dialed(address: Address, port: int, seconds: float) -> socket.socket:
 class CheckedStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     """One connection: a request leaves in one piece with the first read of its response.
 
-    What is no body is bounded before it is parsed; `note_progress` says that a head or a piece of a body was.
+    What is no body is bounded before it is parsed: `note_head` and `note_progress` say what was.
     """
 
     def __init__(self, network: CheckedNetwork, dialed: socket.socket, until: float) -> None:
@@ -160,7 +163,7 @@ class CheckedStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         self._problem: Exception | None = None
         # Whether anything was read since the last request.
         self.has_read = False
-        self._bytes_left, self._lines_left = MAX_HEAD_BYTES, MAX_HEAD_LINES
+        self._bytes_left, self._lines_left, self._step_bytes = MAX_HEAD_BYTES, MAX_HEAD_LINES, HEAD_STEP_BYTES
 
     # --- What httpcore2 calls ---
 
@@ -189,6 +192,7 @@ class CheckedStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
             if self._received:
                 raise httpcore2.RemoteProtocolError("data arrived that no request had asked for")
             self.note_progress()
+            self._step_bytes = HEAD_STEP_BYTES
             if not self._transport.is_closing():
                 self._transport.write(b"".join(self._unsent))
             self._unsent.clear()
@@ -198,7 +202,7 @@ class CheckedStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         piece = bytes(self._received[: min(max_bytes, self._bytes_left)])
         lines = piece.count(b"\n")
         if lines > MAX_HEAD_LINES:
-            piece = piece[:STEP_BYTES]
+            piece = piece[: self._step_bytes]
             lines = piece.count(b"\n")
         del self._received[: len(piece)]
         if not self.has_read and piece[:5] != b"HTTP/"[: len(piece)]:
@@ -236,8 +240,13 @@ class CheckedStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
 
     # --- What the client of HTTP calls ---
 
+    def note_head(self, *, is_chunked: bool) -> None:
+        """Note that the head of a response was parsed."""
+        self._step_bytes = CHUNKED_STEP_BYTES if is_chunked else MAX_HEAD_BYTES
+        self.note_progress()
+
     def note_progress(self) -> None:
-        """Note that a head or a piece of a body was parsed: what is no body is counted anew."""
+        """Note that something was parsed: what is no body is counted anew."""
         self._bytes_left, self._lines_left = MAX_HEAD_BYTES, MAX_HEAD_LINES
 
     # --- What the event loop calls ---
