@@ -15,12 +15,12 @@ from tools_app.access import patterns
 from tools_app.admin.base import json_source
 from tools_app.audit.recorder import redaction
 from tools_app.audit.search.query import expression
-from tools_app.catalog.http import urls
 from tools_app.catalog.kinds import templates
 from tools_app.catalog.kinds.completion import among
 from tools_app.catalog.kinds.stored import PLACEHOLDER
 from tools_app.catalog.skills import InvalidManifest, frontmatter
 from tools_app.catalog.validation import mime_types, shapes
+from tools_app.core.http import urls
 from tools_app.protocol import inbound
 from tools_app.telemetry import scrubbing
 from tools_app.telemetry.secret_names import Scrubber

@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from tools_app.catalog.http.client import Outbound
 from tools_app.catalog.kinds.http import parse_config
 from tools_app.catalog.kinds.http_request import build_request
 from tools_app.catalog.kinds.templates import Values
+from tools_app.core.http.client import Outbound
 from tools_app.tool_api.results import ToolError
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tools_app.catalog.http.client import Reply
 from tools_app.catalog.kinds.http_response import to_result
+from tools_app.core.http.client import Reply
 from tools_app.telemetry.secret_names import Scrubber
 from tools_app.tool_api.results import ToolResult
 

@@ -1,4 +1,4 @@
-"""The circuit breaker probes an unavailable server from a single thread."""
+"""A circuit breaker refuses callers while a server is away: until a probe succeeds, or for a growing delay."""
 
 import logging
 import threading
@@ -86,3 +86,17 @@ def test_it_does_not_probe_after_close(circuit: CircuitBreaker, eventually: Call
     circuit.trip("it hung up")
     circuit.close()
     assert eventually(lambda: not circuit.is_open)
+
+
+def test_without_a_probe_callers_are_refused_for_longer_after_each_further_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(circuit_breaker, "monotonic", lambda: now)
+    breaker = CircuitBreaker("The server", failures_to_open=3)
+    assert [breaker.trip("it hung up") for _ in range(10)] == [0, 0, 1, 2, 4, 8, 16, 32, 60, 60]
+    assert (breaker.is_open, breaker.seconds_refused, breaker.problem) == (True, 60, "it hung up")
+    now = 61.0
+    assert (breaker.is_open, breaker.seconds_refused) == (True, 0)
+    breaker.reset()
+    assert (breaker.is_open, breaker.trip("again"), breaker.problem) == (False, 0, "again")

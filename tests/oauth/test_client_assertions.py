@@ -13,7 +13,7 @@ from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 from tests.oauth.person import Application, Person
 from tools_app.access.limits import limits
 from tools_app.access.oauth import clients
-from tools_app.catalog.http.documents import DocumentError
+from tools_app.core.http.documents import DocumentError
 from tools_app.issuers.signatures import REGISTRY
 from tools_app.models import OAuthClient
 from tools_app.oauth import client_assertions, client_documents

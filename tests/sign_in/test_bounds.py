@@ -11,7 +11,7 @@ from tests.sign_in.scim import PATCH, USER, ScimClient
 from tests.sign_in.test_saml import pair
 from tools_app.api.scim import bounds as scim_bounds
 from tools_app.api.scim import queries
-from tools_app.catalog.http.documents import DocumentError
+from tools_app.core.http.documents import DocumentError
 from tools_app.issuers import configuration, direct, saml_metadata, setup
 from tools_app.issuers import tokens as issued
 from tools_app.models import Issuer, Tenant, directory, issuers

@@ -24,7 +24,7 @@ from tests.web_services import WAIT_SECONDS, Received, Service, http_response
 from tests.wire.client import RawClient, message_of
 from tools_app.access import keys
 from tools_app.catalog import authoring
-from tools_app.catalog.http import documents
+from tools_app.core.http import documents
 from tools_app.models import (
     ApiKey,
     Change,

@@ -15,8 +15,8 @@ from tests.upstreams.servers import SdkServer
 from tests.web_services import Received, Service, http_response
 from tests.wire.client import Peer, RawClient
 from tools_app.catalog import authoring
-from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.urls import parse_url
+from tools_app.core.http.addresses import parse_networks
+from tools_app.core.http.urls import parse_url
 from tools_app.models import Call, CallEvent, Outcome, Tenant, Upstream
 from tools_app.server.embedded import EmbeddedHub
 from tools_app.upstreams import client as upstream_client

@@ -24,11 +24,11 @@ from django.utils import timezone
 from standardwebhooks.webhooks import Webhook
 
 from tools_app.alerts import destinations
-from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Outbound, RequestPolicy, exchange
-from tools_app.catalog.http.errors import RequestFailed
-from tools_app.catalog.http.urls import InvalidUrl, parse_url
 from tools_app.core import encryption
+from tools_app.core.http.addresses import parse_networks
+from tools_app.core.http.client import Outbound, RequestPolicy, exchange
+from tools_app.core.http.errors import RequestFailed
+from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.core.runtime import Service
 from tools_app.models import AlertDelivery, AlertDestination, DeliveryStatus, DestinationKind
 from tools_app.models.alerts import MAX_ERROR_LENGTH
@@ -183,7 +183,9 @@ async def _send_webhook(row: AlertDelivery) -> DeliveryResult:
     )
     tenant = destination.tenant
     allowed = parse_networks(tenant.allowed_networks if tenant else ())
-    policy = RequestPolicy(allowed, TIMEOUT_SECONDS, MAX_RESPONSE_BYTES, public_only=tenant is None)
+    policy = RequestPolicy(
+        allowed, TIMEOUT_SECONDS, MAX_RESPONSE_BYTES, public_only=tenant is None, tenant=tenant and tenant.pk
+    )
     try:
         reply = await exchange(Outbound("POST", parse_url(destination.url), headers, row.body.encode()), policy)
     except RequestFailed as problem:

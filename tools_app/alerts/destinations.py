@@ -11,8 +11,8 @@ from django.db import models
 from django.utils import timezone
 
 from tools_app.audit.changes import changes
-from tools_app.catalog.http.urls import InvalidUrl, parse_url
 from tools_app.core import encryption
+from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.models import Action, AlertDestination, AlertRule, DestinationKind
 
 MAX_RULES: Final = 50

@@ -22,9 +22,6 @@ from tools_app.access.limits.limits import OverLimit
 from tools_app.access.limits.quotas import ConcurrencyLimit, Rate
 from tools_app.audit.changes import changes
 from tools_app.catalog import authoring
-from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Reply, RequestPolicy
-from tools_app.catalog.http.errors import RequestFailed
 from tools_app.catalog.kinds.http import HttpSender, secret_names
 from tools_app.catalog.kinds.http_config import HttpConfig
 from tools_app.catalog.kinds.http_request import build_request
@@ -33,6 +30,9 @@ from tools_app.catalog.kinds.templates import Values
 from tools_app.catalog.shaping import Shaping, shape_in_thread, tokens_of_bytes
 from tools_app.core import large_work
 from tools_app.core.encryption import DecryptionError
+from tools_app.core.http.addresses import parse_networks
+from tools_app.core.http.client import Reply, RequestPolicy
+from tools_app.core.http.errors import RequestFailed
 from tools_app.models import Action, Tenant, Tool
 from tools_app.protocol import exact_json
 from tools_app.telemetry.secret_names import Scrubber
@@ -165,7 +165,9 @@ def try_request(
     request = shown_request(config, arguments)
     seconds = min(timeout_seconds, MAX_TRIAL_SECONDS)
     scrubber = Scrubber(secrets.values())
-    policy = RequestPolicy(parse_networks(tenant.allowed_networks), seconds, config.max_response_bytes)
+    policy = RequestPolicy(
+        parse_networks(tenant.allowed_networks), seconds, config.max_response_bytes, tenant=tenant.pk
+    )
     sender = HttpSender(config, secrets, policy, scrubber)
     record = _Record(tenant, name)
     places = (*quotas.concurrent_calls("tenant", tenant), _trial_slot(tenant))

@@ -1,7 +1,7 @@
-"""A few threads for work of all owners, such as tenants: round-robin, and each owner has at most one at a time."""
+"""A few threads for work of all owners, such as tenants: round-robin, and each owner has only so many at a time."""
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import inf
@@ -18,16 +18,19 @@ class QueueFull(Exception):
 class FairThreads:
     """So many `threads`, for which at most `max_waiting` works wait, and at most `max_of_one` of one owner, if any.
 
-    May be used from any number of event loops.
+    One owner has at most `threads_of_one` at a time. May be used from any number of event loops.
     """
 
-    def __init__(self, name: str, threads: int, max_waiting: float = inf, max_of_one: float = inf) -> None:
+    def __init__(
+        self, name: str, threads: int, max_waiting: float = inf, max_of_one: float = inf, *, threads_of_one: int = 1
+    ) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._max_waiting, self._max_of_one = max_waiting, max_of_one
+        self._max_waiting, self._max_of_one, self._threads_of_one = max_waiting, max_of_one, threads_of_one
         self._lock = Lock()
         self._waiting: dict[Hashable, deque[tuple[Future[Any], Callable[[], Any]]]] = {}
         self._count = 0
-        # The owners with waiting work and no thread, the next one first.
+        # The turns that each owner has in a thread or waits for, and the owners whose turns wait, the next one first.
+        self._turns: Counter[Hashable] = Counter()
         self._next: deque[Hashable] = deque()
 
     async def run(self, owner: Hashable, work: Callable[[], T]) -> T:
@@ -37,14 +40,14 @@ class FairThreads:
         """
         future: Future[T] = Future()
         with self._lock:
-            has_thread_or_place = owner in self._waiting
             line = self._waiting.get(owner, deque())
             if self._count >= self._max_waiting or len(line) >= self._max_of_one:
                 raise QueueFull
             line.append((future, work))
             self._waiting[owner] = line
             self._count += 1
-            if not has_thread_or_place:
+            if self._turns[owner] < self._threads_of_one:
+                self._turns[owner] += 1
                 self._next.append(owner)
                 self._pool.submit(self._work)
         try:
@@ -71,7 +74,7 @@ class FairThreads:
         """Do the next work of the next owner, which may have its turn again after the others."""
         with self._lock:
             owner = self._next.popleft()
-            line = self._waiting[owner]
+            line = self._waiting.get(owner, deque())
             future, work = line.popleft() if line else (None, None)
             self._count -= future is not None
         try:
@@ -79,11 +82,14 @@ class FairThreads:
                 _do(future, work)
         finally:
             with self._lock:
-                if self._waiting[owner]:
+                if self._waiting.get(owner):
                     self._next.append(owner)
                     self._pool.submit(self._work)
                 else:
-                    del self._waiting[owner]
+                    self._turns[owner] -= 1
+                    if not self._turns[owner]:
+                        del self._turns[owner]
+                        self._waiting.pop(owner, None)
 
 
 def _do(future: "Future[T]", work: Callable[[], T]) -> None:

@@ -30,14 +30,15 @@ async def run(size: int, work: Callable[[], T]) -> T:
     """
     if size <= LARGE_BYTES:
         return work()
-    return await _threads().run(_owner(), partial(copy_context().run, work))
+    return await _threads().run(current_owner(), partial(copy_context().run, work))
 
 
 def is_full() -> bool:
     """Return whether so much work of the current tenant waits that no further result should."""
-    return _threads().waiting(_owner()) >= MAX_WAITING
+    return _threads().waiting(current_owner()) >= MAX_WAITING
 
 
-def _owner() -> Hashable:
+def current_owner() -> Hashable:
+    """Return the owner of the current work: a tenant, or another whose requests take turns; None if there is none."""
     owner = fair_scheduler.current_owner()
     return log_context.tenant() if owner is None else owner

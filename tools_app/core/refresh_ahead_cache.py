@@ -6,10 +6,10 @@ requests never wait for a busy key; all keys that are due at the same time share
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
 from time import monotonic
 from typing import Generic, NamedTuple, TypeVar
 
+from tools_app.core.batches import AsyncBatches
 from tools_app.core.bounded_cache import BoundedCache
 from tools_app.core.database import run_in_db_thread
 from tools_app.telemetry.registry import metrics_registry
@@ -60,7 +60,7 @@ class RefreshAheadCache(Generic[K, V]):
         self._gathering: asyncio.AbstractEventLoop | None = None
         self._due: dict[K, asyncio.Future[V | None]] = {}
         self._loading: set[K] = set()
-        self._loader: asyncio.Task[None] | None = None
+        self._batches: AsyncBatches[K, V | None] = AsyncBatches(self._load_all, MAX_LOAD)
 
     async def get(self, key: K) -> V | None:
         """Return the row of `key`, or None if there is none. Raises the query's error if it is not cached."""
@@ -116,10 +116,8 @@ class RefreshAheadCache(Generic[K, V]):
         if renewal is None:
             loop = asyncio.get_running_loop()
             renewal = loop.create_future()
-            renewal.add_done_callback(_retrieve_error)
             if self.has_row(key) or self._is_quiet(loop):
-                self._due[key] = renewal
-                self._start()
+                self._due[key] = self._batches.submit(key, renewal)
             else:
                 self._gathered[key] = renewal
         return renewal
@@ -142,35 +140,26 @@ class RefreshAheadCache(Generic[K, V]):
         self._gathering = None
         if not self._gathered:
             return
-        self._due |= self._gathered
-        self._gathered = {}
+        gathered, self._gathered = self._gathered, {}
         self._gather(loop)
-        self._start()
+        for key, renewal in gathered.items():
+            self._due[key] = self._batches.submit(key, renewal)
 
-    def _start(self) -> None:
-        if self._loader is None or self._loader.done():
-            self._loader = asyncio.create_task(self._load_what_is_due())
-
-    async def _load_what_is_due(self) -> None:
-        while self._due:
-            due = dict(islice(self._due.items(), MAX_LOAD))
-            for key in due:
-                del self._due[key]
-            self._loading = set(due)
-            started = monotonic()
-            try:
-                rows = await run_in_db_thread(self._load, list(due))
-            except Exception as problem:  # noqa: BLE001 - passed to the callers that wait for these keys
-                _fail(due.values(), problem)
-                if monotonic() - started > HANGS_AFTER:
-                    # Keys requested meanwhile would wait as long again for a database that hangs.
-                    late, self._due = self._due, {}
-                    _fail(late.values(), problem)
-                continue
-            self._store(rows, [key for key in due if key in self._loading], started)
-            for key, renewal in due.items():
-                if not renewal.done():
-                    renewal.set_result(rows.get(key))
+    async def _load_all(self, keys: list[K]) -> list[V | None]:
+        for key in keys:
+            del self._due[key]
+        self._loading = set(keys)
+        started = monotonic()
+        try:
+            rows = await run_in_db_thread(self._load, keys)
+        except Exception as problem:
+            if monotonic() - started > HANGS_AFTER:
+                # Keys requested meanwhile would wait as long again for a database that hangs.
+                self._due.clear()
+                self._batches.fail_waiting(problem)
+            raise
+        self._store(rows, [key for key in keys if key in self._loading], started)
+        return [rows.get(key) for key in keys]
 
     def _store(self, rows: Mapping[K, V], keys: Sequence[K], started: float) -> None:
         for key in keys:
@@ -182,15 +171,3 @@ class RefreshAheadCache(Generic[K, V]):
                 self._absent[key] = started
         while len(self._absent) > MAX_ABSENT:
             del self._absent[next(iter(self._absent))]
-
-
-def _fail(renewals: Iterable[asyncio.Future[V | None]], problem: Exception) -> None:
-    for renewal in renewals:
-        if not renewal.done():
-            renewal.set_exception(problem)
-
-
-def _retrieve_error(renewal: asyncio.Future[V | None]) -> None:
-    """Retrieve the error of a failed renewal, so that asyncio does not report it. The next request retries."""
-    if not renewal.cancelled():
-        renewal.exception()

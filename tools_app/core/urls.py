@@ -1,5 +1,5 @@
 """URLs that strangers and tenants write, as far as they can be read. What the hub sends requests to is parsed more
-strictly, in `catalog.http.urls`.
+strictly, in `core.http.urls`.
 """
 
 import socket

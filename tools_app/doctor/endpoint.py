@@ -3,21 +3,26 @@
 Proxies often cause problems of a healthy hub: they buffer streams, or hide the client's address.
 """
 
+import asyncio
 import ipaddress
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, closing, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
 from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpcore
+import httpcore2
 from django.conf import settings
 from django.utils import timezone
 
+from tools_app.core.http.addresses import ANYWHERE
+from tools_app.core.http.client import Outbound, Reply, RequestPolicy, exchange, stream
+from tools_app.core.http.errors import RequestFailed
+from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.doctor.findings import Finding, grade, ok, problem
 from tools_app.models import Session
 
@@ -30,7 +35,7 @@ MODERN_VERSION = "2026-07-28"
 COUNT_TOOL, STEPS = "count", 5
 MIN_SPREAD_SECONDS = 0.15
 CLIENT_NAME = "mcphub doctor"
-CONNECTION_ERRORS = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
+MAX_BYTES = 1024 * 1024
 FIX_BUFFERING = (
     "Turn off buffering for this path in the proxy (nginx: proxy_buffering off), and compression of event streams."
 )
@@ -54,28 +59,26 @@ class EndpointChecks:
 
     url: str
     key: str
-    pool: httpcore.ConnectionPool = field(default_factory=httpcore.ConnectionPool)
 
     def checks(self) -> Iterator[Finding]:
         """Run the checks; the first decides whether the others follow."""
-        with closing(self.pool):
-            result = self._open_session()
-            if isinstance(result, Finding):
-                yield result
-                return
-            session_id, seconds = result
-            yield grade(
-                "endpoint",
-                f"initialize takes {seconds * 1000:.0f} ms",
-                "Check the network and the proxies: a local call takes milliseconds.",
-                is_warning=seconds > SLOW_SECONDS,
-            )
-            yield self._ping(session_id)
-            yield self._address()
-            yield self._stream()
-            yield from self._progress(session_id)
-            with suppress(*CONNECTION_ERRORS):
-                self._request("DELETE", None, {"Mcp-Session-Id": session_id})
+        result = self._open_session()
+        if isinstance(result, Finding):
+            yield result
+            return
+        session_id, seconds = result
+        yield grade(
+            "endpoint",
+            f"initialize takes {seconds * 1000:.0f} ms",
+            "Check the network and the proxies: a local call takes milliseconds.",
+            is_warning=seconds > SLOW_SECONDS,
+        )
+        yield self._ping(session_id)
+        yield self._address()
+        yield self._stream()
+        yield from self._progress(session_id)
+        with suppress(RequestFailed):
+            self._request("DELETE", None, {"Mcp-Session-Id": session_id})
 
     def _open_session(self) -> tuple[str, float] | Finding:
         """Return the id of a new session and the elapsed time, or why it could not be opened."""
@@ -87,12 +90,10 @@ class EndpointChecks:
         started_at = perf_counter()
         try:
             response = self._request("POST", _message("initialize", params), {"X-Forwarded-For": FORGED_ADDRESS})
-        except CONNECTION_ERRORS as failure:
+        except (RequestFailed, InvalidUrl) as failure:
             fix = "Check the URL and its certificate."
-            return problem(
-                "endpoint", f"{_without_secrets(self.url)} is unreachable: {type(failure).__name__} {failure}", fix
-            )
-        headers = _headers(response)
+            return problem("endpoint", f"{_without_secrets(self.url)} is unreachable: {failure}", fix)
+        headers = response.headers
         if response.status != HTTPStatus.OK or "mcp-session-id" not in headers:
             fix = STATUS_HINTS.get(response.status, "See the hub's log, and the proxy's.")
             return problem(
@@ -152,16 +153,15 @@ class EndpointChecks:
         }
         started_at = perf_counter()
         try:
-            with self._stream_request("POST", message, headers) as response:
-                if response.status != HTTPStatus.OK:
-                    return problem(
-                        "stream", f"HTTP {response.status}", STATUS_HINTS.get(response.status, "See the hub's log.")
-                    )
-                next(iter(response.iter_stream()))
-        except httpcore.ReadTimeout:
+            status = asyncio.run(self._status_of_stream(message, headers))
+        except RequestFailed as failure:
+            if not isinstance(failure.__cause__, httpcore2.ReadTimeout):
+                return problem("stream", failure.message, "See the hub's log, and the proxy's.")
             return problem(
                 "stream", f"no event within {TIMEOUT_SECONDS:g} seconds: the stream is buffered", FIX_BUFFERING
             )
+        if status != HTTPStatus.OK:
+            return problem("stream", f"HTTP {status}", STATUS_HINTS.get(status, "See the hub's log."))
         return ok("stream", f"its first event arrives after {(perf_counter() - started_at) * 1000:.0f} ms")
 
     def _progress(self, session_id: str) -> Iterator[Finding]:
@@ -173,9 +173,11 @@ class EndpointChecks:
             "MCP-Protocol-Version": HANDSHAKE_VERSION,
         }
         arrival_times: list[float] = []
-        with self._stream_request("POST", _message("tools/call", params), headers) as response:
-            for chunk in response.iter_stream():
-                arrival_times += [perf_counter()] * chunk.count(b"notifications/progress")
+        try:
+            asyncio.run(self._note_progress(_message("tools/call", params), headers, arrival_times))
+        except RequestFailed as failure:
+            yield problem("progress", failure.message, "See the hub's log, and the proxy's.")
+            return
         if not arrival_times:
             yield ok("progress", f"skipped: the key cannot use the tool {COUNT_TOOL!r}")
             return
@@ -187,38 +189,40 @@ class EndpointChecks:
             is_problem=spread < MIN_SPREAD_SECONDS,
         )
 
-    def _request(self, method: str, message: bytes | None, headers: Mapping[str, str]) -> httpcore.Response:
-        with self._stream_request(method, message, headers) as response:
-            response.read()
-            return response
+    async def _status_of_stream(self, message: bytes, headers: Mapping[str, str]) -> int:
+        """Return the status of a stream, once its first event has arrived. Raises RequestFailed."""
+        async with stream(self._outbound("POST", message, headers), request_policy()) as response:
+            if response.status == HTTPStatus.OK:
+                await anext(response, b"")
+            return response.status
 
-    def _stream_request(
-        self, method: str, message: bytes | None, headers: Mapping[str, str]
-    ) -> AbstractContextManager[httpcore.Response]:
-        request_headers = {
-            "Host": urlsplit(self.url).netloc.rpartition("@")[2],
+    async def _note_progress(self, message: bytes, headers: Mapping[str, str], arrival_times: list[float]) -> None:
+        """Note when progress arrives until the stream ends. Raises RequestFailed."""
+        async with stream(self._outbound("POST", message, headers), request_policy()) as response:
+            async for chunk in response:
+                arrival_times += [perf_counter()] * chunk.count(b"notifications/progress")
+
+    def _request(self, method: str, message: bytes | None, headers: Mapping[str, str]) -> Reply:
+        return asyncio.run(exchange(self._outbound(method, message, headers), request_policy()))
+
+    def _outbound(self, method: str, message: bytes | None, headers: Mapping[str, str]) -> Outbound:
+        parts = urlsplit(self.url)
+        url = parse_url(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl())
+        common_headers = {
             "Authorization": f"Bearer {self.key}",
             "Accept": "application/json, text/event-stream",
             "Content-Type": "application/json",
-            **headers,
         }
-        timeout = {
-            "connect": TIMEOUT_SECONDS,
-            "read": TIMEOUT_SECONDS,
-            "write": TIMEOUT_SECONDS,
-            "pool": TIMEOUT_SECONDS,
-        }
-        return self.pool.stream(
-            method, self.url, headers=list(request_headers.items()), content=message, extensions={"timeout": timeout}
-        )
+        return Outbound(method, url, tuple({**common_headers, **headers}.items()), message)
+
+
+def request_policy() -> RequestPolicy:
+    """Return the limits of a request to the hub, which is wherever its operator says."""
+    return RequestPolicy(ANYWHERE, 6 * TIMEOUT_SECONDS, MAX_BYTES, idle_seconds=TIMEOUT_SECONDS)
 
 
 def _message(method: str, params: Mapping[str, Any] | None = None) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}).encode()
-
-
-def _headers(response: httpcore.Response) -> dict[str, str]:
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
 
 
 def _without_secrets(url: str) -> str:

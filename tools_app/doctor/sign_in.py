@@ -4,24 +4,22 @@ Clients compare URLs to the letter, and say little when something differs. The c
 person.
 """
 
+import asyncio
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-import httpcore
-
 from tools_app.access.keys import ACCESS_PREFIX
 from tools_app.access.oauth import redirects, resources
-from tools_app.doctor.endpoint import MODERN_VERSION
+from tools_app.core.http.client import Outbound, exchange
+from tools_app.core.http.errors import RequestFailed
+from tools_app.core.http.urls import InvalidUrl, parse_url
+from tools_app.doctor.endpoint import MODERN_VERSION, request_policy
 from tools_app.doctor.findings import Finding, Status, grade, ok, problem
 
-TIMEOUT_SECONDS: Final = 10.0
-MAX_BYTES: Final = 256 * 1024
-CONNECTION_ERRORS: Final = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
 # A request that needs no session.
 DISCOVER_REQUEST: Final = json.dumps(
     {
@@ -67,17 +65,14 @@ class SignInChecks:
     """Sign-in at the endpoint `url`."""
 
     url: str
-    pool: httpcore.ConnectionPool = field(default_factory=httpcore.ConnectionPool)
 
     def checks(self) -> Iterator[Finding]:
         """Run the checks in the order in which a client connects. The first problem ends them."""
-        with closing(self.pool):
-            yield self._scheme()
-            try:
-                yield from self._steps()
-            except CONNECTION_ERRORS as failure:
-                text = f"{self.origin} is unreachable: {type(failure).__name__} {failure}"
-                yield problem("sign-in", text, "Check the URL and its certificate.")
+        yield self._scheme()
+        try:
+            yield from self._steps()
+        except (RequestFailed, InvalidUrl) as failure:
+            yield problem("sign-in", f"{self.origin} is unreachable: {failure}", "Check the URL and its certificate.")
 
     @property
     def origin(self) -> str:
@@ -239,23 +234,11 @@ class SignInChecks:
     def _request(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> HttpResponse:
-        request_headers = {"Host": urlsplit(url).netloc, "User-Agent": "mcphub-doctor", **(headers or {})}
-        timeout = {
-            "connect": TIMEOUT_SECONDS,
-            "read": TIMEOUT_SECONDS,
-            "write": TIMEOUT_SECONDS,
-            "pool": TIMEOUT_SECONDS,
-        }
-        with self.pool.stream(
-            method, url, headers=list(request_headers.items()), content=body, extensions={"timeout": timeout}
-        ) as response:
-            content = b""
-            for chunk in response.iter_stream():
-                content += chunk
-                if len(content) > MAX_BYTES:
-                    break
-        response_headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
-        return HttpResponse(response.status, response_headers, _object(content))
+        request_headers = {"User-Agent": "mcphub-doctor", **(headers or {})}
+        reply = asyncio.run(
+            exchange(Outbound(method, parse_url(url), tuple(request_headers.items()), body), request_policy())
+        )
+        return HttpResponse(reply.status, reply.headers, _object(reply.body))
 
 
 def _object(content: bytes) -> dict[str, Any] | None:

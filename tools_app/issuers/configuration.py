@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tools_app.access.oauth import redirects
-from tools_app.catalog.http import documents
-from tools_app.catalog.http.client import Reply
-from tools_app.catalog.http.documents import DocumentError
 from tools_app.core.bounded_cache import BoundedCache
+from tools_app.core.http import documents
+from tools_app.core.http.client import Reply
+from tools_app.core.http.documents import DocumentError
 from tools_app.core.runtime import Service
 from tools_app.core.thread_loops import thread_loops
 

@@ -13,9 +13,9 @@ from authlib.common.urls import add_params_to_uri
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
 from tools_app.access.issuers import people, rules
-from tools_app.catalog.http import documents
-from tools_app.catalog.http.documents import DocumentError
 from tools_app.core import encryption
+from tools_app.core.http import documents
+from tools_app.core.http.documents import DocumentError
 from tools_app.issuers import configuration, tokens
 from tools_app.models import Issuer
 

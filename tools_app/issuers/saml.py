@@ -20,7 +20,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 
 from tools_app.access import single_use
-from tools_app.catalog.http.documents import DocumentError
+from tools_app.core.http.documents import DocumentError
 from tools_app.issuers import saml_metadata
 from tools_app.issuers.provider import SignInFailed
 from tools_app.issuers.saml_metadata import NAMESPACES

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from tools_app.catalog.http import documents
-from tools_app.catalog.http.client import Reply
-from tools_app.catalog.http.documents import DocumentError
+from tools_app.core.http import documents
+from tools_app.core.http.client import Reply
+from tools_app.core.http.documents import DocumentError
 from tools_app.core.runtime import Service
 from tools_app.issuers import configuration
 from tools_app.models import Issuer

@@ -9,7 +9,7 @@ from tools_app.access.issuers import directory, people, provisioning
 from tools_app.access.issuers.rules import NoMatchingRule, Rule
 from tools_app.access.oauth import workloads
 from tools_app.audit.changes.changes import change_log_transaction
-from tools_app.catalog.http.documents import DocumentError
+from tools_app.core.http.documents import DocumentError
 from tools_app.issuers import configuration, direct, provider, saml_metadata, tokens
 from tools_app.models import Directory, DirectoryGroup, Issuer, IssuerProtocol, IssuerUse
 

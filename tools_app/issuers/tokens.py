@@ -8,8 +8,8 @@ from joserfc import jws
 from joserfc.errors import JoseError
 
 from tools_app.access.oauth import key_sets
-from tools_app.catalog.http import documents
-from tools_app.catalog.http.documents import DocumentError
+from tools_app.core.http import documents
+from tools_app.core.http.documents import DocumentError
 from tools_app.issuers import configuration
 from tools_app.issuers.signatures import REGISTRY
 from tools_app.models import Issuer

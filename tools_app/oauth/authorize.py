@@ -22,7 +22,7 @@ from django.views.decorators.http import require_http_methods
 from tools_app.access.oauth import connections, redirects, tokens
 from tools_app.admin.base.response_headers import ORIGIN_ONLY
 from tools_app.admin.base.site import site
-from tools_app.catalog.http.documents import DocumentError
+from tools_app.core.http.documents import DocumentError
 from tools_app.models import Connection, Issuer, IssuerUse, SignInStep, Tenant
 from tools_app.oauth import consent, events
 from tools_app.oauth.consent import TENANT_PARAMETER, AuthorizationRequest

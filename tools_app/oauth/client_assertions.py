@@ -16,7 +16,7 @@ from joserfc.errors import JoseError
 
 from tools_app.access import single_use
 from tools_app.access.oauth import clients, key_sets
-from tools_app.catalog.http import documents
+from tools_app.core.http import documents
 from tools_app.issuers import tokens
 from tools_app.issuers.signatures import REGISTRY
 from tools_app.models import OAuthClient

@@ -14,9 +14,9 @@ from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.access.oauth import clients
 from tools_app.access.oauth.clients import InvalidMetadata
-from tools_app.catalog.http import documents
-from tools_app.catalog.http.client import Reply
-from tools_app.catalog.http.documents import DocumentError
+from tools_app.core.http import documents
+from tools_app.core.http.client import Reply
+from tools_app.core.http.documents import DocumentError
 from tools_app.core.sanitize import is_storable, sanitized_json
 from tools_app.core.thread_loops import thread_loops
 from tools_app.models import OAuthClient

@@ -15,7 +15,7 @@ from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.access.oauth import clients, devices
 from tools_app.access.principal import client_ip_of, rate_limit_key, site_of
-from tools_app.catalog.http.documents import DocumentError
+from tools_app.core.http.documents import DocumentError
 from tools_app.models import SignInStep
 from tools_app.models.ids import new_id
 from tools_app.oauth import assertions, events, introspection, service_clients

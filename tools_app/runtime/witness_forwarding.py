@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 from tools_app.audit.checkpoints import witness
-from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Outbound, RequestPolicy, exchange, trusted_certificates
-from tools_app.catalog.http.errors import RequestFailed
-from tools_app.catalog.http.urls import InvalidUrl, parse_url
+from tools_app.core.http.addresses import ANYWHERE
+from tools_app.core.http.client import Outbound, RequestPolicy, exchange, trusted_certificates
+from tools_app.core.http.errors import RequestFailed
+from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.core.runtime import Service
 
 log = logging.getLogger(__name__)
@@ -34,8 +34,6 @@ MAX_ANSWER_BYTES: Final = 64 * 1024
 SYSLOG_PORTS: Final = {"syslog": 514, "syslog+tls": 6514}
 # Facility 13 (log audit), severity 5 (notice): RFC 5424, section 6.2.1.
 SYSLOG_PRIORITY: Final = 13 * 8 + 5
-# The operator configures the receiver, which is usually in a private network.
-ANYWHERE: Final = parse_networks(["0.0.0.0/0", "::/0"])
 
 Send = Callable[[str], None]
 

@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from tools_app.catalog.http.errors import RequestFailed
 from tools_app.core import hub_path, large_work
+from tools_app.core.http.errors import RequestFailed
 from tools_app.protocol import exact_json
 from tools_app.protocol.errors import METHOD_NOT_FOUND, UNSUPPORTED_VERSION
 from tools_app.protocol.inbound import (
@@ -102,6 +102,8 @@ class Transport(Protocol):
 
     # How often the stream of what belongs to no request was opened.
     openings: int
+    # Whether connections are kept for further requests: not if the upstream closes them without saying so.
+    keeps_connections: bool
 
 
 @dataclass
@@ -171,6 +173,15 @@ class Client:
     async def retire(self) -> None:
         """Close what no request uses, and the rest once its requests have ended."""
         await self._transport.retire()
+
+    @property
+    def keeps_connections(self) -> bool:
+        """Whether connections are kept for further requests: not if the upstream closes them without saying so."""
+        return self._transport.keeps_connections
+
+    @keeps_connections.setter
+    def keeps_connections(self, value: bool) -> None:
+        self._transport.keeps_connections = value
 
     @property
     def is_closed(self) -> bool:

@@ -15,17 +15,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coro
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from tools_app.catalog.kinds.upstream import Endpoint, Pin, digest_of
+from tools_app.core.circuit_breaker import CircuitBreaker
 from tools_app.core.runtime import Service
 from tools_app.core.thread_loops import new_loop
 from tools_app.core.tracebacks import clear_traceback
 from tools_app.models import ItemKind
 from tools_app.tool_api.results import ToolError
-from tools_app.upstreams.breaker import CircuitBreaker
 from tools_app.upstreams.client import Client, Message, ServerInfo
 from tools_app.upstreams.errors import ErrorResponse, Refused, TooLarge, UpstreamFailed
 from tools_app.upstreams.exchanges.pages import COMPLETED, OpenPages
@@ -49,6 +50,8 @@ MAX_LISTINGS: Final = 2
 # How long after an announced change the definitions are listed again.
 CHANGE_SECONDS: Final = 1.0
 SWEEP_SECONDS: Final = 5.0
+# After so many failures in a row, calls are refused for a while.
+FAILURES_TO_OPEN: Final = 3
 # Upstreams of one tenant that run as processes, in one process of the hub.
 MAX_PROCESSES: Final = 16
 # Upstreams of one tenant with the credentials that are in use, in one process of the hub.
@@ -84,7 +87,9 @@ class Connection:
     active_calls: int = 0
     is_closed: bool = False
     used_at: float = field(default_factory=monotonic)
-    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
+    breaker: CircuitBreaker = field(
+        default_factory=partial(CircuitBreaker, "The upstream", failures_to_open=FAILURES_TO_OPEN)
+    )
     _client: Client | None = None
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
     _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -166,6 +171,11 @@ class Connection:
         if client is None or digests is None or not client.is_modern or client.is_duplex:
             return None
         return client.server if digests.get(pin.name) == pin.digest and not self.breaker.failures else None
+
+    @property
+    def keeps_connections(self) -> bool:
+        """Whether its client keeps connections for further requests."""
+        return self._client is None or self._client.keeps_connections
 
     async def digests(self, kind: str) -> dict[str, str]:
         """Return the digests of what the upstream lists, by name; at most CHECK_SECONDS old."""
@@ -319,8 +329,13 @@ class Connections:
         With `is_check`, it is tried even if calls are refused after failures.
         """
         connection = self._connection(endpoint)
-        if not is_check:
-            connection.breaker.check(endpoint.name)
+        if not is_check and (seconds_left := connection.breaker.seconds_refused):
+            raise UpstreamFailed(
+                f"The upstream '{endpoint.name}' is not available. The next attempt is in"
+                f" {max(1, round(seconds_left))} s.",
+                connection.breaker.problem,
+                sent=False,
+            )
         connection.active_calls += 1
         try:
             result = await work(connection)
@@ -333,7 +348,7 @@ class Connections:
             if endpoint.sign_in is not None and isinstance(problem, Refused) and problem.status in UNAUTHORIZED:
                 # The credential is at fault, and not the upstream.
                 await self._record_success(connection)
-            elif seconds := connection.breaker.record_failure(problem):
+            elif seconds := connection.breaker.trip(problem):
                 await observe_circuit(endpoint, seconds, problem.message)
             raise
         else:
@@ -346,7 +361,7 @@ class Connections:
     @staticmethod
     async def _record_success(connection: Connection) -> None:
         was_open = connection.breaker.is_open
-        connection.breaker.record_success()
+        connection.breaker.reset()
         if was_open:
             await observe_circuit(connection.endpoint, 0.0, "")
 

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tools_app.catalog.http.urls import InvalidUrl, parse_url
 from tools_app.catalog.kinds import templates
 from tools_app.catalog.kinds.http_config import RESERVED_HEADERS
 from tools_app.catalog.kinds.templates import BadTemplate
 from tools_app.core.config import config
+from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.models import Upstream, UpstreamTransport
 from tools_app.models.upstream_credentials import MAX_ISSUER
 from tools_app.upstreams import commands

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tools_app.catalog.http.errors import RequestFailed
+from tools_app.core.http.errors import RequestFailed
 from tools_app.upstreams.client import MAX_ANSWERING, Answer, Listen, Message, answer_unsupported, ignore
 from tools_app.upstreams.errors import UpstreamFailed
 
@@ -23,6 +23,7 @@ class DuplexTransport:
 
     is_duplex = True
     openings = 1
+    keeps_connections = True
 
     def __init__(self) -> None:
         self._pending: dict[int, PendingRequest] = {}

@@ -4,14 +4,15 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
-from tools_app.catalog.http.errors import RequestFailed
 from tools_app.core import request_memory
+from tools_app.core.http.errors import RequestFailed
+from tools_app.tool_api.results import ToolError
 
 # Of what an upstream says, in errors: cut only after its secrets were redacted.
 MAX_ERROR_LENGTH: Final = 2000
 
 
-class UpstreamFailed(RequestFailed):
+class UpstreamFailed(RequestFailed, ToolError):
     """The upstream gave no usable answer. `message` is for the model, `cause` for the audit log.
 
     `sent` tells whether the upstream may have received the request: then its outcome is unknown, and it is never sent

@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from tools_app.audit.recorder.recorder import RecorderUnavailable
-from tools_app.catalog.http.errors import RequestFailed
 from tools_app.catalog.kinds import upstream
 from tools_app.catalog.kinds.completion import MAX_VALUES
 from tools_app.catalog.kinds.upstream import Endpoint, Pin
@@ -140,7 +139,7 @@ class ConnectionForwarder:
         request = ForwardedRequest("tools/call", {"name": pin.name, "arguments": arguments}, headers, as_task)
         try:
             return await self._forward(endpoint, pin, request, context, _tool_result)
-        except RequestFailed as problem:
+        except UpstreamFailed as problem:
             return failed(problem.message, problem.cause)
 
     async def read_resource(self, endpoint: Endpoint, pin: Pin, uri: str, context: ToolContext) -> ResourceResult:
@@ -242,10 +241,10 @@ class ConnectionForwarder:
         return await large_work.run(size_of(result), converted)
 
 
-def _failed(endpoint: Endpoint, problem: UpstreamFailed) -> RequestFailed:
+def _failed(endpoint: Endpoint, problem: UpstreamFailed) -> UpstreamFailed:
     scrubber = Scrubber(endpoint.secrets)
     message = f"Upstream '{endpoint.name}': {scrubber.beginning(problem.message, MAX_ERROR_LENGTH)}"
-    return RequestFailed(message, scrubber.beginning(problem.cause, MAX_ERROR_LENGTH))
+    return UpstreamFailed(message, scrubber.beginning(problem.cause, MAX_ERROR_LENGTH))
 
 
 def register_forwarder() -> None:

@@ -6,7 +6,7 @@ connection checks its addresses. Bodies and streams are bounded in bytes, and re
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,31 +14,28 @@ from http import HTTPStatus
 from time import monotonic
 from typing import Any, Final
 
-from tools_app.catalog.http.addresses import CheckedDialer, Network
-from tools_app.catalog.http.client import trusted_certificates
-from tools_app.catalog.http.connection import Response, request_head
-from tools_app.catalog.http.errors import (
+import httpcore2
+
+from tools_app.core import hub_path, large_work
+from tools_app.core.fair_scheduler import LARGE_BYTES
+from tools_app.core.http.addresses import Network
+from tools_app.core.http.client import ConnectionPool, Outbound, Response
+from tools_app.core.http.errors import (
+    NEVER_CONNECTED,
     TRANSPORT_ERRORS,
     AddressBlocked,
-    ConnectError,
-    LocalProtocolError,
     NameNotResolved,
-    PoolTimeout,
-    ReadError,
-    RemoteProtocolError,
     RequestFailed,
     explain_error,
 )
-from tools_app.catalog.http.urls import Url
-from tools_app.core import hub_path, large_work
-from tools_app.core.fair_scheduler import LARGE_BYTES
+from tools_app.core.http.network import CONNECT_SECONDS, CheckedNetwork, system_addresses
+from tools_app.core.http.urls import Url
 from tools_app.protocol import exact_json
 from tools_app.protocol.errors import RpcError
 from tools_app.protocol.inbound import SESSION_HEADER
 from tools_app.protocol.jsonrpc import decode
 from tools_app.upstreams.client import MAX_ANSWERING, answer_unsupported
 from tools_app.upstreams.errors import LoopRefused, Refused, SessionExpired, TooLarge, UpstreamFailed, hold_result
-from tools_app.upstreams.pool import ConnectionPool
 from tools_app.upstreams.sse import EventParser
 
 SESSION_ID: Final = re.compile(r"[!-~]{1,1024}")
@@ -46,7 +43,6 @@ JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
 MAX_CONNECTIONS: Final = 64
 KEEPALIVE_SECONDS: Final = 30.0
-CONNECT_SECONDS: Final = 10.0
 # A stream of a call: its result, and everything that is said before it.
 MAX_STREAM_BYTES: Final = 64 * 1024 * 1024
 MAX_ERROR_BYTES: Final = 64 * 1024
@@ -63,8 +59,14 @@ COMMON_HEADERS: Final = {"Accept-Encoding": "identity"}
 POST_HEADERS: Final = {"Accept": f"{JSON}, {EVENT_STREAM}", **COMMON_HEADERS, "Content-Type": JSON}
 GET_HEADERS: Final = {"Accept": EVENT_STREAM, **COMMON_HEADERS}
 # Errors before which nothing was sent, and those of a connection that broke before the response.
-NEVER_SENT: Final = (AddressBlocked, NameNotResolved, ConnectError, PoolTimeout, LocalProtocolError)
-BROKEN_CONNECTION: Final = (RemoteProtocolError, ReadError)
+NEVER_SENT: Final = (
+    AddressBlocked,
+    NameNotResolved,
+    *NEVER_CONNECTED,
+    httpcore2.PoolTimeout,
+    httpcore2.LocalProtocolError,
+)
+BROKEN_CONNECTION: Final = (httpcore2.RemoteProtocolError, httpcore2.ReadError)
 
 Message = dict[str, Any]
 Headers = Mapping[str, str]
@@ -83,13 +85,17 @@ class Bounds:
 class HttpTransport:
     """The endpoint of one upstream with one credential. `headers` are sent with every request."""
 
-    def __init__(self, url: Url, headers: Headers, allowed: Sequence[Network], bounds: Bounds) -> None:
+    def __init__(
+        self, url: Url, headers: Headers, allowed: Sequence[Network], bounds: Bounds, tenant: Hashable = None
+    ) -> None:
         self._url = url
+        self._tenant = tenant
         self._headers = dict(headers)
         self._bounds = bounds
         self._allowed = allowed
         self._pool = self._new_pool()
         self._retired_pools: list[ConnectionPool] = []
+        self.keeps_connections = True
         self._answering: set[asyncio.Task[None]] = set()
         # The requests that are running, by their ids, with what answers the questions of each.
         self._running: dict[int, Answer] = {}
@@ -206,7 +212,7 @@ class HttpTransport:
         failures, last_id = 0, ""
         while failures < MAX_RECONNECTIONS:
             started_at = monotonic()
-            with suppress(UpstreamFailed, RemoteProtocolError, ReadError, OSError):
+            with suppress(UpstreamFailed, *BROKEN_CONNECTION, OSError):
                 try:
                     resume_header = {"Last-Event-ID": last_id} if last_id else {}
                     async with self._exchange("GET", {**headers, **resume_header}, None) as response:
@@ -216,7 +222,7 @@ class HttpTransport:
                         self.openings += 1
                         is_open.set()
                         parser = self.new_parser()
-                        async for chunk in response.chunks():
+                        async for chunk in response:
                             for event in parser.feed(chunk):
                                 last_id = event.id or last_id
                                 if event.data and event.kind == "message":
@@ -250,33 +256,28 @@ class HttpTransport:
         fields = {**(POST_HEADERS if method == "POST" else GET_HEADERS), **self._headers, **headers}
         if self.session_id:
             fields[SESSION_HEADER] = self.session_id
-        pool, connection, response = self._pool, None, None
+        if not self.keeps_connections and not self._retired_pools:
+            self._retired_pools.append(self._pool)
+            self._pool = self._new_pool(0)
+            await self._retired_pools[0].retire()
+        response = None
         try:
-            head = request_head(method, url, fields.items(), content)
-            connection = await pool.acquire(url)
-            response = await connection.send(head, content, most=self._bounds.max_bytes)
-            if response_encoding(response) not in {"", "identity"}:
-                raise UpstreamFailed("The upstream sent a compressed response, which was not requested.")
-            yield response
+            async with self._pool.stream(Outbound(method, url, tuple(fields.items()), content)) as response:
+                if response_encoding(response) not in {"", "identity"}:
+                    raise UpstreamFailed("The upstream sent a compressed response, which was not requested.")
+                yield response
         except (AddressBlocked, NameNotResolved, *TRANSPORT_ERRORS) as error:
             failure = explain_error(error, url.host)
             was_not_sent = response is None and isinstance(error, NEVER_SENT)
             is_broken = response is None and isinstance(error, BROKEN_CONNECTION)
-            if is_broken and not self._retired_pools:
-                # It closes connections without saying so: from now on, each request opens its own.
-                retired_pool, self._pool = self._pool, self._new_pool(0)
-                self._retired_pools.append(retired_pool)
-                await retired_pool.retire()
+            # It may close connections without saying so: from now on, each request opens its own.
+            self.keeps_connections = self.keeps_connections and not is_broken
             raise UpstreamFailed(failure.message, failure.cause, sent=not was_not_sent, broken=is_broken) from error
-        finally:
-            if connection is not None:
-                pool.release(url, connection)
 
     def _new_pool(self, idle: int = MAX_CONNECTIONS) -> ConnectionPool:
         """Return a pool that keeps at most `idle` connections for further requests."""
         return ConnectionPool(
-            CheckedDialer(self._allowed),
-            trusted_certificates(),
+            CheckedNetwork(self._allowed, partial(system_addresses, tenant=self._tenant)),
             size=MAX_CONNECTIONS,
             max_idle=idle,
             keep_alive_seconds=KEEPALIVE_SECONDS,
@@ -319,7 +320,7 @@ class HttpTransport:
 
     async def _body(self, response: Response, max_bytes: int) -> bytearray:
         body = bytearray()
-        while chunk := await response.read():
+        async for chunk in response:
             body += chunk
             if len(body) > max_bytes:
                 raise TooLarge(f"The upstream sent a message of more than {max_bytes} bytes.")
@@ -370,7 +371,7 @@ class _ResponseReader:
         """Read one stream. Returns whether it had the response."""
         parser = self._transport.new_parser()
         try:
-            async for chunk in response.chunks():
+            async for chunk in response:
                 self._bytes += len(chunk)
                 if self._bytes > MAX_STREAM_BYTES:
                     raise TooLarge(f"The upstream sent more than {MAX_STREAM_BYTES} bytes for one request.")
@@ -383,7 +384,7 @@ class _ResponseReader:
                 if parser.unfinished > LARGE_BYTES and not self._has_reserved_memory:
                     self._has_reserved_memory = True
                     await hold_result(parser.max_bytes)
-        except (RemoteProtocolError, ReadError, OSError):
+        except (*BROKEN_CONNECTION, OSError):
             if not self._last_id:
                 raise
         return False

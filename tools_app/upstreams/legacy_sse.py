@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from tools_app.catalog.http.urls import InvalidUrl, Url
+from tools_app.core.http.urls import InvalidUrl, Url
 from tools_app.upstreams.client import Message
 from tools_app.upstreams.duplex import DuplexTransport
 from tools_app.upstreams.errors import UpstreamFailed
@@ -52,7 +52,7 @@ class LegacySseTransport(DuplexTransport):
         try:
             async with self._http.open_legacy_stream() as response:
                 parser = self._http.new_parser()
-                async for chunk in response.chunks():
+                async for chunk in response:
                     for event in parser.feed(chunk):
                         await self._handle_event(event)
         except UpstreamFailed as failure:

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.urls import InvalidUrl, parse_url
 from tools_app.catalog.kinds.upstream import Endpoint
 from tools_app.core.config import config
+from tools_app.core.http.addresses import parse_networks
+from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.models import UpstreamEra, UpstreamTransport
 from tools_app.upstreams.client import Client, Listen
 from tools_app.upstreams.errors import UpstreamFailed
@@ -37,9 +37,8 @@ def open_client(endpoint: Endpoint, on_change: Listen, profile: Profile) -> Clie
         url = parse_url(endpoint.url)
     except InvalidUrl as problem:
         raise UpstreamFailed(f"The upstream's URL is invalid: {problem}.", sent=False) from problem
-    transport = HttpTransport(
-        url, _checked_headers(endpoint.headers), parse_networks(endpoint.allowed_networks), bounds
-    )
+    headers, allowed = _checked_headers(endpoint.headers), parse_networks(endpoint.allowed_networks)
+    transport = HttpTransport(url, headers, allowed, bounds, endpoint.tenant_id)
     if endpoint.transport == UpstreamTransport.SSE:
         # Its only revision has the handshake.
         return Client(LegacySseTransport(url, transport), UpstreamEra.HANDSHAKE, on_change, capabilities)

@@ -4,11 +4,11 @@ from typing import Any
 
 import orjson
 
-from tools_app.catalog.http.client import Outbound
-from tools_app.catalog.http.urls import parse_url
 from tools_app.catalog.kinds.operation_config import parse_operation
 from tools_app.catalog.kinds.operation_request import Credential, build_operation
 from tools_app.catalog.openapi.operations import Operation, Parsed, parse
+from tools_app.core.http.client import Outbound
+from tools_app.core.http.urls import parse_url
 
 BASE = "https://api.example.com/v1"
 OK: dict[str, Any] = {"responses": {"200": {"description": "OK"}}}

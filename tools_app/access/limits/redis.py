@@ -20,6 +20,7 @@ from redis.retry import Retry
 
 from tools_app.access.limits.memory import BUCKETS, MemoryStore
 from tools_app.access.limits.quotas import ConcurrencyLimit, Rate
+from tools_app.core.batches import AsyncBatches
 from tools_app.core.circuit_breaker import CircuitBreaker
 
 # The longest wait for Redis.
@@ -128,48 +129,26 @@ class RedisUnavailable(Exception):
     """Redis did not answer in time."""
 
 
-class _RequestBatcher:
-    """The pending requests of one event loop: those that arrive during a round trip form the next batch."""
+class _LoopClient:
+    """The requests of one event loop, and the connections that they use."""
 
     def __init__(self, url: str) -> None:
         client = redis.asyncio.from_url(url, **BOUNDS, retry=redis.asyncio.retry.Retry(NoBackoff(), 1))
         self._script = client.register_script(SCRIPT)
         self.close = client.aclose
-        self._waiting: list[tuple[Request, asyncio.Future[Answer]]] = []
-        self._sending: asyncio.Task[None] | None = None
+        self._batches: AsyncBatches[Request, Answer] = AsyncBatches(self._send_all, MAX_BATCH)
+        # A future may raise RedisUnavailable.
+        self.send = self._batches.submit
 
-    def send(self, request: Request) -> asyncio.Future[Answer]:
-        """Send a request with the next round trip. The future may raise RedisUnavailable."""
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append((request, answer))
-        if self._sending is None or self._sending.done():
-            self._sending = asyncio.create_task(self._send_all())
-        return answer
-
-    async def _send_all(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
-            try:
-                async with asyncio.timeout(TIMEOUT_SECONDS):
-                    answers = await self._script(args=[msgspec.msgpack.encode([request for request, _ in batch])])
-            except UNAVAILABLE as problem:
-                # Requests that arrived meanwhile have waited long enough, too.
-                batch, self._waiting = batch + self._waiting, []
-                _settle([(answer, RedisUnavailable(str(problem))) for _, answer in batch])
-            else:
-                _settle([(answer, result) for (_, answer), result in zip(batch, answers, strict=True)])
-
-
-def _settle(answers: list[tuple[asyncio.Future[Answer], Answer | RedisUnavailable]]) -> None:
-    for answer, result in answers:
-        if answer.done():
-            continue
-        if isinstance(result, RedisUnavailable):
-            answer.set_exception(result)
-            # Mark the exception as retrieved: a release is not awaited.
-            answer.exception()
-        else:
-            answer.set_result(result)
+    async def _send_all(self, requests: list[Request]) -> list[Answer]:
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                answers: list[Answer] = await self._script(args=[msgspec.msgpack.encode(requests)])
+        except UNAVAILABLE as problem:
+            # Requests that arrived meanwhile have waited long enough, too.
+            self._batches.fail_waiting(RedisUnavailable(str(problem)))
+            raise RedisUnavailable(str(problem)) from problem
+        return answers
 
 
 class RedisStore:
@@ -179,7 +158,7 @@ class RedisStore:
         self._url = url
         self._prefix = f"{prefix}:limits:"
         self._script = redis.from_url(url, **BOUNDS, retry=Retry(NoBackoff(), 1)).register_script(SCRIPT)
-        self._posts: WeakKeyDictionary[asyncio.AbstractEventLoop, _RequestBatcher] = WeakKeyDictionary()
+        self._posts: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopClient] = WeakKeyDictionary()
         self._local = MemoryStore()
         self.circuit = CircuitBreaker("Redis", self._probe, ", and limits are counted by each process alone")
 
@@ -243,11 +222,11 @@ class RedisStore:
     def _named(self, key: str) -> str:
         return self._prefix + key
 
-    def _post(self) -> _RequestBatcher:
+    def _post(self) -> _LoopClient:
         loop = asyncio.get_running_loop()
         post = self._posts.get(loop)
         if post is None:
-            post = self._posts[loop] = _RequestBatcher(self._url)
+            post = self._posts[loop] = _LoopClient(self._url)
         return post
 
     async def _send(self, request: Request) -> Answer | None:

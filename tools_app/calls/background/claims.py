@@ -6,11 +6,9 @@ were the largest part of a busy worker's time.
 
 import logging
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import cache, partial
-from threading import Lock
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -24,6 +22,7 @@ from tools_app.calls.invocation import CallRecordBuilder, record_builder_of_row
 from tools_app.calls.run import CallOutcome, outcome_of
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import CompiledTool
+from tools_app.core.batches import ThreadBatches
 from tools_app.core.database import guarded, submit_to_db_thread
 from tools_app.core.runtime import Service
 from tools_app.models import CallStatus, Outcome, RunningCall, Tenant
@@ -61,64 +60,23 @@ class NotStartable(msgspec.Struct, frozen=True):
     outcome: CallOutcome
 
 
-class _Waiting(NamedTuple):
-    call_id: UUID
-    claimed: "Future[Claim | NotStartable | None]"
+def _claim_each(call_ids: list[UUID]) -> "list[Claim | NotStartable | None]":
+    claimed = guarded(partial(claim_all, call_ids))
+    # A call that two threads ask for is one's.
+    return [claimed.pop(call_id, None) for call_id in call_ids]
 
 
-class GroupClaimer:
-    """Claims calls for the threads of a process. What is asked for during a claim is claimed next, together."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._waiting: list[_Waiting] = []
-        self._is_busy = False
-
-    def claim(self, call_id: UUID) -> Claim | NotStartable | None:
-        """Claim a call and wait for it. Raises the database's error."""
-        one = _Waiting(call_id, Future())
-        with self._lock:
-            self._waiting.append(one)
-            is_first, self._is_busy = not self._is_busy, True
-        if is_first:
-            self._claim_next()
-        return one.claimed.result()
-
-    def _claim_next(self) -> None:
-        try:
-            submit_to_db_thread(self._claim_waiting)
-        except RuntimeError as problem:  # the process ends
-            for one in self._take():
-                one.claimed.set_exception(problem)
-
-    def _claim_waiting(self) -> None:
-        waiting = self._take()
-        try:
-            claimed = guarded(partial(claim_all, [one.call_id for one in waiting]))
-        except BaseException as problem:  # noqa: BLE001 - for those that wait
-            for one in waiting:
-                one.claimed.set_exception(problem)
-        else:
-            for one in waiting:
-                # A call that two threads ask for is one's.
-                one.claimed.set_result(claimed.pop(one.call_id, None))
-        with self._lock:
-            self._is_busy = bool(self._waiting)
-        if self._is_busy:
-            self._claim_next()
-
-    def _take(self) -> list[_Waiting]:
-        with self._lock:
-            taken, self._waiting = self._waiting[:MAX_CLAIMED_TOGETHER], self._waiting[MAX_CLAIMED_TOGETHER:]
-        return taken
-
-
-_claimer = Service(GroupClaimer)
+claims: "Service[[], ThreadBatches[UUID, Claim | NotStartable | None]]" = Service(
+    lambda: ThreadBatches(_claim_each, submit_to_db_thread, MAX_CLAIMED_TOGETHER)
+)
 
 
 def claim_with_others(call_id: UUID) -> Claim | NotStartable | None:
-    """Claim a queued call from a thread that must not keep a connection; None if it was claimed or settled before."""
-    return _claimer().claim(call_id)
+    """Claim a queued call from a thread that must not keep a connection; None if it was claimed or settled before.
+
+    Raises the database's error.
+    """
+    return claims().submit(call_id).result()
 
 
 def claim(call_id: UUID) -> Claim | NotStartable | None:

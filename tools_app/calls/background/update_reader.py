@@ -5,9 +5,9 @@ any number of calls, on the driver's connection, without the ORM.
 """
 
 import asyncio
+import sys
 from collections import defaultdict
-from collections.abc import Sequence
-from contextvars import Context
+from collections.abc import Awaitable, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -17,6 +17,7 @@ from django.db import connection
 
 from tools_app.calls.events import CallUpdate, answer_purpose, whole_event
 from tools_app.core import encryption
+from tools_app.core.batches import AsyncBatches
 from tools_app.core.database import run_in_db_thread
 from tools_app.models import Call, CallAnswer, CallEvent, CallStatus, RunningCall
 
@@ -50,48 +51,23 @@ class Wanted(NamedTuple):
     after: int
 
 
-class UpdateReader:
-    """Reads updates for the followers on one event loop, one read at a time."""
-
-    def __init__(self) -> None:
-        self._wanted: list[tuple[Wanted, asyncio.Future[CallUpdate]]] = []
-        self._reading: asyncio.Task[None] | None = None
-
-    async def read(self, call_id: UUID, after: int) -> CallUpdate:
-        """Return the update of a call since event `after`.
-
-        Raises the database's errors, and encryption.DecryptionError if its answer was sealed with another key.
-        """
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[CallUpdate] = loop.create_future()
-        self._wanted.append((Wanted(call_id, after), waiter))
-        if self._reading is None or self._reading.done():
-            # In a context of its own: it belongs to none of those that wait for it.
-            self._reading = loop.create_task(self._read_all(), context=Context())
-        return await waiter
-
-    async def _read_all(self) -> None:
-        while self._wanted:
-            wanted, self._wanted = self._wanted, []
-            try:
-                updates = await run_in_db_thread(read_updates, [one for one, _ in wanted])
-            except Exception as problem:  # noqa: BLE001 - for those that wait
-                updates = [problem] * len(wanted)
-            for (_, waiter), update in zip(wanted, updates, strict=True):
-                if waiter.done():
-                    continue
-                if isinstance(update, Exception):
-                    waiter.set_exception(update)
-                else:
-                    waiter.set_result(update)
+def _read_all(wanted: list[Wanted]) -> "Awaitable[list[CallUpdate | Exception]]":
+    return run_in_db_thread(read_updates, wanted)
 
 
-_readers: WeakKeyDictionary[asyncio.AbstractEventLoop, UpdateReader] = WeakKeyDictionary()
+_readers: "WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncBatches[Wanted, CallUpdate]]" = WeakKeyDictionary()
 
 
 async def read(call_id: UUID, after: int) -> CallUpdate:
-    """Return the update of a call since event `after`, read together with others of this event loop."""
-    return await _readers.setdefault(asyncio.get_running_loop(), UpdateReader()).read(call_id, after)
+    """Return the update of a call since event `after`, read together with others of this event loop.
+
+    Raises the database's errors, and encryption.DecryptionError if its answer was sealed with another key.
+    """
+    loop = asyncio.get_running_loop()
+    reader = _readers.get(loop)
+    if reader is None:
+        reader = _readers[loop] = AsyncBatches(_read_all, sys.maxsize)
+    return await reader.submit(Wanted(call_id, after))
 
 
 def read_updates(wanted: Sequence[Wanted]) -> list[CallUpdate | Exception]:

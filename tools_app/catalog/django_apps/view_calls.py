@@ -22,13 +22,13 @@ from rest_framework.permissions import SAFE_METHODS
 from tools_app.audit.changes.changes import Actor, recording_as
 from tools_app.audit.changes.signals import RECORDED
 from tools_app.catalog.django_apps.people import person_of
-from tools_app.catalog.http.client import Outbound, Reply
-from tools_app.catalog.http.urls import Url
 from tools_app.catalog.kinds.http_response import SUCCESSES, to_result
 from tools_app.catalog.kinds.operation_config import OperationConfig
 from tools_app.catalog.kinds.operation_request import build_operation
 from tools_app.catalog.kinds.python import in_thread
 from tools_app.core.config import config
+from tools_app.core.http.client import Outbound, Reply
+from tools_app.core.http.urls import Url
 from tools_app.core.sanitize import is_storable
 from tools_app.core.urls import DEFAULT_PORTS
 from tools_app.models import Via

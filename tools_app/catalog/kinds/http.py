@@ -1,7 +1,7 @@
 """HTTP tools: a request that an admin defines is sent for each call, and its response is the tool's result.
 
 This module is their public interface. The parts: `http_config` validates the configuration, `http_request` builds the
-request, `catalog.http` sends it, in a span where tracing is on, and `http_response` converts the response.
+request, `core.http` sends it, in a span where tracing is on, and `http_response` converts the response.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -9,10 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Outbound, Reply, RequestPolicy, exchange
-from tools_app.catalog.http.errors import RequestFailed
-from tools_app.catalog.http.redirects import exchange_following
 from tools_app.catalog.kinds.base import Runner
 from tools_app.catalog.kinds.http_config import (
     BODY_MODES,
@@ -28,6 +24,10 @@ from tools_app.catalog.kinds.http_response import to_contents, to_result
 from tools_app.catalog.kinds.resources import Read
 from tools_app.catalog.kinds.templates import Values
 from tools_app.core import large_work
+from tools_app.core.http.addresses import parse_networks
+from tools_app.core.http.client import Outbound, Reply, RequestPolicy, exchange
+from tools_app.core.http.errors import RequestFailed
+from tools_app.core.http.redirects import exchange_following
 from tools_app.telemetry import tracing
 from tools_app.telemetry.secret_names import Scrubber
 from tools_app.telemetry.tracing import Attributes

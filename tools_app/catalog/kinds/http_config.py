@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from tools_app.catalog.http.urls import InvalidUrl, Url, has_parent_segments, parse_url
 from tools_app.catalog.kinds import templates
 from tools_app.catalog.kinds.templates import BadTemplate, Template
+from tools_app.core.http.urls import InvalidUrl, Url, has_parent_segments, parse_url
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"]
 BodyMode = Literal["none", "arguments", "template"]

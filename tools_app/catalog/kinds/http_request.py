@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import quote
 
-from tools_app.catalog.http.client import Outbound
-from tools_app.catalog.http.urls import Url, has_parent_segments, stays_under
 from tools_app.catalog.kinds import templates
 from tools_app.catalog.kinds.http_config import HttpConfig, base_of, body_templates, outer_templates
 from tools_app.catalog.kinds.templates import Argument, Template, Values, as_text, rendered
+from tools_app.core.http.client import Outbound
+from tools_app.core.http.urls import Url, has_parent_segments, stays_under
 from tools_app.protocol import exact_json
 from tools_app.tool_api.results import ToolError
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
-from tools_app.catalog.http.client import Reply
-from tools_app.catalog.http.redirects import REDIRECTS
+from tools_app.core.http.client import Reply
+from tools_app.core.http.redirects import REDIRECTS
 from tools_app.protocol import exact_json
 from tools_app.telemetry.secret_names import Scrubber
 from tools_app.tool_api.results import ResourceNotFound, ResourceResult, ToolError, ToolResult, contents, failed, text

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Outbound, Reply, RequestPolicy, exchange
-from tools_app.catalog.http.redirects import exchange_following
-from tools_app.catalog.http.urls import Url
 from tools_app.catalog.kinds.attachments import Attachments
 from tools_app.catalog.kinds.base import Runner
 from tools_app.catalog.kinds.http import HttpTool, sent
 from tools_app.catalog.kinds.operation_config import OperationConfig, SourceSettings, base_url_of, parse_operation
 from tools_app.catalog.kinds.operation_request import Credential, build_operation
+from tools_app.core.http.addresses import parse_networks
+from tools_app.core.http.client import Outbound, Reply, RequestPolicy, exchange
+from tools_app.core.http.redirects import exchange_following
+from tools_app.core.http.urls import Url
 from tools_app.models import ApiSource
 from tools_app.telemetry import tracing
 from tools_app.telemetry.secret_names import Scrubber
@@ -35,7 +35,9 @@ def operation_runner(
 
     Raises ValueError for an invalid network, and ConfigProblem for a source without a base URL.
     """
-    policy = RequestPolicy(parse_networks(allowed_networks), timeout_seconds, config.max_response_bytes)
+    policy = RequestPolicy(
+        parse_networks(allowed_networks), timeout_seconds, config.max_response_bytes, tenant=source.tenant_id
+    )
     chosen = chosen_schemes(config, source.secrets)
     used = {name: secrets[name] for name in (source.secrets[scheme] for scheme in chosen) if name in secrets}
     missing = [source.secrets[scheme] for scheme in chosen if source.secrets[scheme] not in secrets]

@@ -12,13 +12,13 @@ from uuid import UUID
 
 import msgspec
 
-from tools_app.catalog.http.urls import InvalidUrl, Url, has_parent_segments, parse_url
 from tools_app.catalog.kinds.http_config import (
     DEFAULT_RESPONSE_BYTES,
     MAX_RESPONSE_BYTES,
     RESERVED_HEADERS,
     ConfigProblem,
 )
+from tools_app.core.http.urls import InvalidUrl, Url, has_parent_segments, parse_url
 
 Place = Literal["path", "query", "querystring", "header", "cookie"]
 Style = Literal[

@@ -9,12 +9,12 @@ from secrets import token_hex
 from typing import Any, Final
 from urllib.parse import quote
 
-from tools_app.catalog.http.client import Outbound
-from tools_app.catalog.http.urls import Url, has_parent_segments, stays_under
 from tools_app.catalog.kinds import operation_styles as styles
 from tools_app.catalog.kinds.http_request import DEFAULT_HEADERS
 from tools_app.catalog.kinds.operation_config import Body, BodyField, OperationConfig, Parameter
 from tools_app.catalog.kinds.operation_styles import encoded, pairs, query_text, scalar
+from tools_app.core.http.client import Outbound
+from tools_app.core.http.urls import Url, has_parent_segments, stays_under
 from tools_app.protocol import exact_json
 from tools_app.tool_api.results import ToolError
 

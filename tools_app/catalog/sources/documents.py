@@ -20,15 +20,15 @@ from django.db import DatabaseError, transaction
 from django.db.models import Max
 from django.utils import timezone
 
-from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Outbound, RequestPolicy
-from tools_app.catalog.http.errors import RequestFailed
-from tools_app.catalog.http.redirects import exchange_following
-from tools_app.catalog.http.urls import InvalidUrl, parse_url
 from tools_app.catalog.kinds.http_response import SUCCESSES
 from tools_app.catalog.openapi.bundle import bundled
 from tools_app.catalog.openapi.operations import Parsed, ParseOptions, parse
 from tools_app.catalog.openapi.reader import MAX_BYTES, TOO_LARGE, UnreadableDocument
+from tools_app.core.http.addresses import parse_networks
+from tools_app.core.http.client import Outbound, RequestPolicy
+from tools_app.core.http.errors import RequestFailed
+from tools_app.core.http.redirects import exchange_following
+from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState
 from tools_app.telemetry.secret_names import Scrubber
 
@@ -180,7 +180,8 @@ def fetched(source: ApiSource) -> bytes:
         seconds = until - monotonic()
         if seconds <= 0:
             raise RequestFailed(TOO_SLOW)
-        return _fetched(url, RequestPolicy(networks, seconds, MAX_BYTES, idle_seconds=IDLE_SECONDS))
+        policy = RequestPolicy(networks, seconds, MAX_BYTES, idle_seconds=IDLE_SECONDS, tenant=source.tenant_id)
+        return _fetched(url, policy)
 
     def other(url: str) -> bytes:
         try:

@@ -7,11 +7,11 @@ from typing import Any, Final
 from django.utils import timezone
 
 from tools_app.audit.changes import changes
-from tools_app.catalog.http.urls import InvalidUrl, parse_url
 from tools_app.catalog.kinds.http_config import ConfigProblem
 from tools_app.catalog.kinds.operation_config import check_document, checked_base
 from tools_app.catalog.openapi import selection
 from tools_app.catalog.validation.items import Faults
+from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.models import ApiSource
 from tools_app.models.catalog import SECRET_NAME
 

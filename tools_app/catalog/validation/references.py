@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Literal
 
-from tools_app.catalog.http.addresses import block_reason, parse_networks
 from tools_app.catalog.kinds import templates
 from tools_app.catalog.kinds.http_config import ConfigProblem, HttpConfig, base_of, body_templates, parse_config
+from tools_app.core.http.addresses import block_reason, parse_networks
 from tools_app.models import Tenant
 
 LOCALHOST = ip_address("127.0.0.1")

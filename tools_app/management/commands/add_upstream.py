@@ -8,9 +8,10 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 
-from tools_app.catalog.http.addresses import block_reason, system_addresses
-from tools_app.catalog.http.errors import NameNotResolved
-from tools_app.catalog.http.urls import InvalidUrl, parse_url
+from tools_app.core.http.addresses import block_reason
+from tools_app.core.http.errors import NameNotResolved
+from tools_app.core.http.network import system_addresses
+from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.core.sanitize import sanitized
 from tools_app.management.base import RecordedCommand
 from tools_app.models import (

@@ -11,7 +11,6 @@ from django.core.management.base import CommandError
 from django.db import transaction
 
 from tools_app.audit.changes import changes
-from tools_app.catalog.http.errors import RequestFailed
 from tools_app.catalog.kinds.http_config import ConfigProblem
 from tools_app.catalog.kinds.operation import settings_of
 from tools_app.catalog.kinds.operation_config import OperationConfig, base_url_of
@@ -23,6 +22,7 @@ from tools_app.catalog.sources import documents
 from tools_app.catalog.sources.plan import AppliedCounts, ApplyError, OperationChange, Plan, apply, plan
 from tools_app.catalog.sources.settings import save_source, source_faults
 from tools_app.catalog.validation.sizes import MAX_URL_LENGTH
+from tools_app.core.http.errors import RequestFailed
 from tools_app.management.base import RecordedCommand
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState, Tenant
 from tools_app.models.sources import MAX_CYCLE_DEPTH

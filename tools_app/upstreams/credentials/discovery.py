@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import orjson
 
-from tools_app.catalog.http import documents
-from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Outbound
-from tools_app.catalog.http.documents import DocumentError
-from tools_app.catalog.http.urls import InvalidUrl, Url, has_parent_segments, parse_url
 from tools_app.catalog.kinds.upstream import Endpoint
 from tools_app.core import hub_path
+from tools_app.core.http import documents
+from tools_app.core.http.addresses import parse_networks
+from tools_app.core.http.client import Outbound
+from tools_app.core.http.documents import DocumentError
+from tools_app.core.http.urls import InvalidUrl, Url, has_parent_segments, parse_url
 from tools_app.models import UpstreamTransport
 from tools_app.models.upstream_credentials import MAX_ISSUER, MAX_SCOPES
 from tools_app.protocol.versions import HANDSHAKE_VERSIONS
@@ -149,7 +149,7 @@ async def _challenge(endpoint: Endpoint) -> str | None:
     is_sse = endpoint.transport == UpstreamTransport.SSE
     request = Outbound("GET" if is_sse else "POST", url, headers, None if is_sse else body)
     try:
-        reply = await documents.fetch_response(request, MAX_BYTES, endpoint.allowed_networks)
+        reply = await documents.fetch_response(request, MAX_BYTES, endpoint.allowed_networks, tenant=endpoint.tenant_id)
     except (DocumentError, ValueError):
         # It may answer with a stream. The well-known addresses remain.
         return None
@@ -169,7 +169,7 @@ async def _fetch_resource_metadata(endpoint: Endpoint, metadata_url: str) -> dic
     for url in urls:
         check_url(url, endpoint, "address of the upstream's metadata")
         try:
-            reply = await documents.fetch(url, MAX_BYTES, allowed=endpoint.allowed_networks)
+            reply = await documents.fetch(url, MAX_BYTES, allowed=endpoint.allowed_networks, tenant=endpoint.tenant_id)
             not_found_count += reply.status == NOT_FOUND
             document = documents.parsed(reply)
         except DocumentError as problem:
@@ -193,11 +193,15 @@ async def _without_metadata(endpoint: Endpoint, challenge: str | None) -> Protec
     upstream = parse_url(endpoint.url)
     origin = check_url(_origin(upstream), endpoint, "upstream's URL")
     try:
-        reply = await documents.fetch(f"{origin}{SERVER_METADATA_PATH}", MAX_BYTES, allowed=endpoint.allowed_networks)
+        reply = await documents.fetch(
+            f"{origin}{SERVER_METADATA_PATH}", MAX_BYTES, allowed=endpoint.allowed_networks, tenant=endpoint.tenant_id
+        )
         if reply.status != NOT_FOUND:
             server = _parse_server(documents.parsed(reply), origin, endpoint)
         else:
-            response = await documents.fetch(f"{origin}/authorize", MAX_BYTES, allowed=endpoint.allowed_networks)
+            response = await documents.fetch(
+                f"{origin}/authorize", MAX_BYTES, allowed=endpoint.allowed_networks, tenant=endpoint.tenant_id
+            )
             if response.status == NOT_FOUND:
                 raise SignInFailed("The upstream does not say where to sign in: it has no metadata and no /authorize.")
             server = _default_server(origin)
@@ -233,7 +237,9 @@ async def _fetch_server(endpoint: Endpoint, issuer: str) -> AuthorizationServer:
     first_problem = ""
     for url in _server_metadata_urls(parse_url(issuer)):
         try:
-            document = documents.parsed(await documents.fetch(url, MAX_BYTES, allowed=endpoint.allowed_networks))
+            document = documents.parsed(
+                await documents.fetch(url, MAX_BYTES, allowed=endpoint.allowed_networks, tenant=endpoint.tenant_id)
+            )
         except DocumentError as problem:
             first_problem = first_problem or str(problem)
             continue

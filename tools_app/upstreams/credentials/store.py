@@ -15,10 +15,10 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from tools_app.audit.changes.changes import change_log_transaction
-from tools_app.catalog.http.urls import InvalidUrl, parse_url
 from tools_app.core import encryption, request_origin
 from tools_app.core.config import config
 from tools_app.core.encryption import DecryptionError
+from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.models import CredentialKind, Upstream, UpstreamCredential
 from tools_app.upstreams.credentials.discovery import covers
 from tools_app.upstreams.credentials.owners import is_usable

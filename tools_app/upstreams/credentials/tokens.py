@@ -10,14 +10,14 @@ from urllib.parse import quote
 import orjson
 from django.utils import timezone
 
-from tools_app.catalog.http import documents
-from tools_app.catalog.http.client import Outbound
-from tools_app.catalog.http.documents import DocumentError
-from tools_app.catalog.http.urls import parse_url
 from tools_app.catalog.kinds.upstream import Endpoint, SignIn
 from tools_app.core import encryption
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.encryption import DecryptionError
+from tools_app.core.http import documents
+from tools_app.core.http.client import Outbound
+from tools_app.core.http.documents import DocumentError
+from tools_app.core.http.urls import parse_url
 from tools_app.models import UpstreamRegistration
 from tools_app.upstreams.credentials.discovery import ProtectedResource, SignInFailed, is_same_issuer, valid_scopes
 from tools_app.upstreams.credentials.store import HEADER_VALUE, MAX_VALUE_LENGTH, Grant, Tokens
@@ -114,7 +114,7 @@ async def _register(endpoint: Endpoint, resource: ProtectedResource, redirect_ur
     headers = (*documents.HEADERS, ("Content-Type", "application/json"))
     request = Outbound("POST", parse_url(server.registration_endpoint), headers, orjson.dumps(metadata))
     try:
-        reply = await documents.fetch_response(request, MAX_BYTES, endpoint.allowed_networks)
+        reply = await documents.fetch_response(request, MAX_BYTES, endpoint.allowed_networks, tenant=endpoint.tenant_id)
         body = documents.parsed_object(reply.body)
     except DocumentError as problem:
         raise SignInFailed(f"The hub could not register at the authorization server: {problem}") from None

@@ -40,6 +40,7 @@ class DirectClients:
         if client is None or known_connection is not connection:
             client = self._open(connections, connection)
         client.server = server
+        client.keeps_connections = client.keeps_connections and connection.keeps_connections
         connection.used_at = monotonic()
         return client
 

@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from tools_app.catalog.http.client import Outbound, Reply
-from tools_app.catalog.http.errors import RequestFailed
-from tools_app.catalog.http.redirects import redirected
-from tools_app.catalog.http.urls import parse_url
+from tools_app.core.http.client import Outbound, Reply
+from tools_app.core.http.errors import RequestFailed
+from tools_app.core.http.redirects import redirected
+from tools_app.core.http.urls import parse_url
 from tools_app.telemetry.secret_names import Scrubber
 from tools_app.tool_api.results import ToolResult
 

@@ -5,11 +5,14 @@ from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import Any
 
+import httpcore2
 import pytest
 
-from tools_app.catalog.http import addresses as module
-from tools_app.catalog.http.addresses import CheckedDialer, parse_networks, system_addresses
-from tools_app.catalog.http.errors import AddressBlocked, ConnectTimeout, NameNotResolved
+from tests.web_services import WAIT_SECONDS
+from tools_app.core.http import network as module
+from tools_app.core.http.addresses import parse_networks
+from tools_app.core.http.errors import AddressBlocked, NameNotResolved
+from tools_app.core.http.network import NAME_THREADS, CheckedNetwork, system_addresses
 from tools_app.tool_api.results import ToolResult
 
 LOCAL = parse_networks(["127.0.0.0/8"])
@@ -33,7 +36,7 @@ def text_of(result: ToolResult) -> str:
 
 
 def addresses(names: Names, host: str = "api.example.com") -> list[str]:
-    return [str(address) for address in asyncio.run(CheckedDialer(LOCAL, names).addresses(host, 80))]
+    return [str(address) for address in asyncio.run(CheckedNetwork(LOCAL, names).addresses(host, 80))]
 
 
 def test_every_address_of_a_name_is_checked() -> None:
@@ -61,6 +64,30 @@ def test_the_system_resolver_answers_for_this_machine_and_fails_clearly() -> Non
     for name in ("name.invalid", "a" * 64 + ".invalid"):
         with pytest.raises(NameNotResolved):
             asyncio.run(system_addresses(name, 80))
+
+
+def test_a_tenant_whose_name_servers_are_silent_leaves_the_names_of_others_to_be_resolved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_over = threading.Event()
+
+    def resolve(host: str, port: int, **_options: Any) -> Any:
+        if host == "silent.example":
+            assert is_over.wait(WAIT_SECONDS)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("8.8.8.8", port))]
+
+    async def scenario() -> None:
+        silent = [asyncio.create_task(system_addresses("silent.example", 80, "acme")) for _ in range(2 * NAME_THREADS)]
+        await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(WAIT_SECONDS / 2):
+                assert await system_addresses("api.example.com", 80, "rival") == ["8.8.8.8"]
+        finally:
+            is_over.set()
+            await asyncio.gather(*silent)
+
+    monkeypatch.setattr(module.socket, "getaddrinfo", resolve)
+    asyncio.run(scenario())
 
 
 def test_a_name_that_changes_its_address_after_the_check_changes_nothing(
@@ -117,15 +144,21 @@ def test_the_next_address_is_dialed_when_the_first_refuses(
     assert text_of(result) == "second"
 
 
+async def peer_of(network: CheckedNetwork, port: int) -> object:
+    stream = await network.connect_tcp("api.example.com", port)
+    await stream.start_tls(None)  # type: ignore[arg-type] # opens it without TLS
+    try:
+        return stream.get_extra_info("peername")
+    finally:
+        await stream.aclose()
+
+
 @pytest.mark.parametrize("others", [["127.1.2.3"], ["127.1.2.3", "127.1.2.4"]])
 def test_the_first_address_that_answers_is_taken(others: list[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         for names in (["127.0.0.1", *others], [*others, "127.0.0.1"], [others[0], "127.0.0.1", *others[1:]]):
-            with asyncio.run(CheckedDialer(LOCAL, Names(names)).connect_tcp("api.example.com", port)) as connection:
-                assert connection.getpeername() == ("127.0.0.1", port)
-                # Otherwise it would block the event loop.
-                assert not connection.getblocking()
+            assert asyncio.run(peer_of(CheckedNetwork(LOCAL, Names(names)), port)) == ("127.0.0.1", port)
 
 
 def test_an_address_that_does_not_answer_leaves_time_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,12 +166,12 @@ def test_an_address_that_does_not_answer_leaves_time_for_the_next_one(monkeypatc
 
     async def dial(address: Any, port: int, seconds: float) -> Any:
         dialed.append((str(address), seconds))
-        raise ConnectTimeout(str(address))
+        raise httpcore2.ConnectTimeout(str(address))
 
     monkeypatch.setattr(module, "_dialed", dial)
     addresses = [f"8.8.8.{number}" for number in range(6)]
-    with pytest.raises(ConnectTimeout):
-        asyncio.run(CheckedDialer(LOCAL, Names(addresses)).connect_tcp("api.example.com", 80, 8.0))
+    with pytest.raises(httpcore2.ConnectTimeout):
+        asyncio.run(CheckedNetwork(LOCAL, Names(addresses)).connect_tcp("api.example.com", 80, 8.0))
     assert dialed == [("8.8.8.0", 2.0), ("8.8.8.1", 2.0), ("8.8.8.2", 2.0), ("8.8.8.3", 8.0)]
 
 

@@ -3,16 +3,16 @@
 Redirects are not followed: what a document says counts for its own address only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import orjson
 
-from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Outbound, Reply, RequestPolicy, exchange
-from tools_app.catalog.http.errors import RequestFailed
-from tools_app.catalog.http.urls import InvalidUrl, Url, parse_url
+from tools_app.core.http.addresses import parse_networks
+from tools_app.core.http.client import Outbound, Reply, RequestPolicy, exchange
+from tools_app.core.http.errors import RequestFailed
+from tools_app.core.http.urls import InvalidUrl, Url, parse_url
 
 TIMEOUT_SECONDS: Final = 5.0
 OK: Final = 200
@@ -23,33 +23,46 @@ class DocumentError(Exception):
     """A document could not be read, or says something wrong. The message says what."""
 
 
-async def fetch(url: str, max_bytes: int, *, allowed: Sequence[str] | None = None, authorization: str = "") -> Reply:
+async def fetch(
+    url: str,
+    max_bytes: int,
+    *,
+    allowed: Sequence[str] | None = None,
+    authorization: str = "",
+    tenant: Hashable = None,
+) -> Reply:
     """Read a document, from a public address or from the `allowed` networks of a tenant (CIDRs). Raises DocumentError.
 
-    None: no tenant is concerned, so that nobody can allow other addresses.
+    None: no tenant is concerned, so that nobody can allow other addresses. `tenant` is as that of RequestPolicy.
     """
-    headers: tuple[tuple[str, str], ...] = HEADERS
-    if authorization:
-        headers = (*headers, ("Authorization", authorization))
-    return await fetch_response(Outbound("GET", _parsed_url(url), headers), max_bytes, allowed)
+    headers = (*HEADERS, *((("Authorization", authorization),) if authorization else ()))
+    return await fetch_response(Outbound("GET", _parsed_url(url), headers), max_bytes, allowed, tenant=tenant)
 
 
 async def post(
     url: str, form: Mapping[str, str], max_bytes: int, *, allowed: Sequence[str] | None = None, authorization: str = ""
 ) -> Reply:
     """Send a form to the same kinds of addresses. Raises DocumentError."""
-    headers: tuple[tuple[str, str], ...] = (*HEADERS, ("Content-Type", "application/x-www-form-urlencoded"))
-    if authorization:
-        headers = (*headers, ("Authorization", authorization))
+    headers = (
+        *HEADERS,
+        ("Content-Type", "application/x-www-form-urlencoded"),
+        *((("Authorization", authorization),) if authorization else ()),
+    )
     return await fetch_response(
         Outbound("POST", _parsed_url(url), headers, urlencode(form).encode()), max_bytes, allowed
     )
 
 
-async def fetch_response(request: Outbound, max_bytes: int, allowed: Sequence[str] | None) -> Reply:
+async def fetch_response(
+    request: Outbound, max_bytes: int, allowed: Sequence[str] | None, *, tenant: Hashable = None
+) -> Reply:
     """Send any request to the same kinds of addresses, for at most TIMEOUT_SECONDS. Raises DocumentError."""
-    networks = parse_networks(allowed or ())
-    policy = RequestPolicy(networks, TIMEOUT_SECONDS, max_bytes, public_only=allowed is None)
+    if tenant is None and allowed is not None:
+        # Of a tenant that the caller does not know: at least not among what strangers ask for.
+        tenant = request.url.host
+    policy = RequestPolicy(
+        parse_networks(allowed or ()), TIMEOUT_SECONDS, max_bytes, public_only=allowed is None, tenant=tenant
+    )
     try:
         return await exchange(request, policy)
     except RequestFailed as problem:

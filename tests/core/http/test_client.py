@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tools_app.catalog.http import client as exchange
-from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Outbound, RequestPolicy
-from tools_app.catalog.http.errors import RequestFailed
-from tools_app.catalog.http.urls import parse_url
+from tools_app.core.http import client as exchange
+from tools_app.core.http.addresses import parse_networks
+from tools_app.core.http.client import Outbound, RequestPolicy
+from tools_app.core.http.errors import RequestFailed
+from tools_app.core.http.urls import parse_url
 
 WAIT_SECONDS = 8.0
 LOOPBACK = parse_networks(["127.0.0.0/8"])

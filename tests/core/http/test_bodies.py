@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
-from tools_app.catalog.http.client import read_body
-from tools_app.catalog.http.errors import RequestFailed
 from tools_app.core import request_memory
 from tools_app.core.fair_scheduler import LARGE_BYTES
+from tools_app.core.http.client import read_body
+from tools_app.core.http.errors import RequestFailed
 from tools_app.core.request_memory import TooMuchMemory
 
 

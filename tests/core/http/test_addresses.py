@@ -2,7 +2,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from tools_app.catalog.http.addresses import block_reason, parse_networks
+from tools_app.core.http.addresses import block_reason, parse_networks
 
 REFUSED = {
     "this network": ["0.0.0.0", "0.1.2.3"],

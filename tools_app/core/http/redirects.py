@@ -6,9 +6,9 @@ only what any browser would send.
 
 from dataclasses import replace
 
-from tools_app.catalog.http.client import Outbound, Reply, RequestPolicy, deadline, exchange
-from tools_app.catalog.http.errors import RequestFailed
-from tools_app.catalog.http.urls import InvalidUrl, Url
+from tools_app.core.http.client import Outbound, Reply, RequestPolicy, deadline, exchange
+from tools_app.core.http.errors import RequestFailed
+from tools_app.core.http.urls import InvalidUrl, Url
 from tools_app.telemetry.secret_names import Scrubber
 
 MAX_REDIRECTS = 5

@@ -2,7 +2,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from tools_app.catalog.http.urls import InvalidUrl, Url, has_parent_segments, parse_url, stays_under
+from tools_app.core.http.urls import InvalidUrl, Url, has_parent_segments, parse_url, stays_under
 
 BASE = parse_url("https://api.example.com/v1")
 

@@ -1,56 +1,28 @@
-"""Errors of outgoing requests: a message for the model, and a cause for the audit log."""
+"""Errors of outgoing requests: a message for people and models, and a cause for the audit log."""
 
 import ssl
 from collections.abc import Iterator
 from ipaddress import ip_address
+from typing import Final
 
-from tools_app.tool_api.results import ToolError
+import httpcore2
 
 WHO_ALLOWS = "A hub admin can allow it under Tenant > Allowed networks."
 NOBODY_ALLOWS = "The hub sends this request to public addresses only, and no setting allows others."
 
 
-class TransportError(Exception):
-    """An exchange failed below HTTP, or was not HTTP."""
+# What httpcore2 raises: no connection, none in time, silence, and what is not HTTP.
+NEVER_CONNECTED: Final = (httpcore2.ConnectError, httpcore2.ConnectTimeout)
+TRANSPORT_ERRORS: Final = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError, OSError)
+# What a server sent may be in a message of the parser.
+MAX_CAUSE_LENGTH: Final = 300
 
 
-class ConnectError(TransportError):
-    """No connection could be opened. Nothing was sent."""
+class RequestFailed(Exception):
+    """The service returned no usable response: a message for people and models.
 
-
-class ConnectTimeout(ConnectError):
-    """No connection was opened in time. Nothing was sent."""
-
-
-class PoolTimeout(TransportError):
-    """All connections were in use. Nothing was sent."""
-
-
-class LocalProtocolError(TransportError):
-    """The request cannot be written as HTTP. Nothing was sent."""
-
-
-class ReadError(TransportError):
-    """The connection broke."""
-
-
-class ReadTimeout(TransportError):
-    """The other side was silent for too long."""
-
-
-class WriteTimeout(TransportError):
-    """The other side took too long to read the request."""
-
-
-class RemoteProtocolError(TransportError):
-    """The other side sent no valid HTTP, or ended before its response was complete."""
-
-
-TRANSPORT_ERRORS = (TransportError, OSError)
-
-
-class RequestFailed(ToolError):
-    """The service returned no usable response. `cause` may contain addresses and never leaves the hub."""
+    `cause`, for the audit log, may contain addresses and never leaves the hub.
+    """
 
     def __init__(self, message: str, cause: str = "") -> None:
         super().__init__(message)
@@ -81,13 +53,13 @@ def explain_error(error: Exception, host: str, *, public_only: bool = False) -> 
     `public_only`: the request belongs to no tenant whose networks an admin could extend.
     """
     label = host_label(host)
-    cause = " <- ".join(f"{type(link).__name__}: {link}" for link in _chain(error))
+    cause = " <- ".join(f"{type(link).__name__}: {link}"[:MAX_CAUSE_LENGTH] for link in _chain(error))
     if isinstance(error, AddressBlocked):
         return RequestFailed(
             f"Cannot call {label}: its address is private or reserved. {NOBODY_ALLOWS if public_only else WHO_ALLOWS}",
             cause,
         )
-    if isinstance(error, NameNotResolved | ConnectError):
+    if isinstance(error, (NameNotResolved, *NEVER_CONNECTED)):
         return RequestFailed(f"Could not reach {label}: {_why_unreachable(error)}.", cause)
     return RequestFailed(_why_broken(error, label), cause)
 
@@ -96,7 +68,7 @@ def _why_unreachable(error: Exception) -> str:
     links = list(_chain(error))
     if isinstance(error, NameNotResolved):
         return "the host name cannot be resolved"
-    if isinstance(error, ConnectTimeout):
+    if isinstance(error, httpcore2.ConnectTimeout):
         return "the connection timed out"
     if any(isinstance(link, ConnectionRefusedError) for link in links):
         return "connection refused"
@@ -106,9 +78,9 @@ def _why_unreachable(error: Exception) -> str:
 
 
 def _why_broken(error: Exception, label: str) -> str:
-    if isinstance(error, PoolTimeout | ReadTimeout | WriteTimeout | TimeoutError):
+    if isinstance(error, httpcore2.TimeoutException | TimeoutError):
         return f"The request to {label} timed out."
-    if isinstance(error, RemoteProtocolError):
+    if isinstance(error, httpcore2.RemoteProtocolError):
         return f"Incomplete HTTP response from {label}."
     return f"The connection to {label} was interrupted."
 
