@@ -1,8 +1,7 @@
 """The Celery worker of the embedded hub: the worker of `celery worker`, in threads of this process.
 
-Celery documents no way to run a worker in a thread. These parts are pinned by `tests/server/test_contracts.py`:
-`WorkController` with `ready_callback`, `use_eventloop` and `pool_cls`; `state` with `should_stop`, which ends a worker
-that no message reaches; a control command (`Panel`, `register`) that ends it without a warning in the log.
+`WorkController` is Celery's embeddable worker. Three parts are not documented (`tests/server/test_contracts.py`): its
+options `ready_callback` and `use_eventloop`, and `should_stop` of `state`, which ends a worker that no message reaches.
 """
 
 import threading
@@ -73,7 +72,7 @@ class EmbeddedWorker:
             worker = WorkController(
                 app=current_app,
                 hostname=self._name,
-                pool_cls="threads",
+                pool="threads",
                 concurrency=settings.MCPHUB_WORKER_THREADS,
                 ready_callback=self._on_ready,
                 use_eventloop=False,
