@@ -1394,16 +1394,13 @@ def token_used_as_it_is(_ctx: ProbeContext) -> None:
 
 @probe("such tokens of a tenant that are verified at a time")
 def tokens_verified_at_a_time(ctx: ProbeContext) -> None:
-    ctx.monkeypatch.setattr(direct, "MAX_WAITING_OF_TENANT", 1)
+    def verify(waiting: int) -> bool:
+        ctx.monkeypatch.setattr(direct, "MAX_WAITING_OF_TENANT", waiting)
+        return asyncio.run(direct.TenantQueue().run(ctx.tenant.pk, bool))
 
-    async def scenario() -> list[object]:
-        checks = direct.TenantQueue()
-        work = [checks.run(ctx.tenant.pk, bool) for _ in range(2)]
-        return await asyncio.gather(*work, return_exceptions=True)
-
-    first, second = asyncio.run(scenario())
-    assert first is False
-    assert isinstance(second, direct.TooManyTokens)
+    assert verify(1) is False
+    with pytest.raises(direct.TooManyTokens):
+        verify(0)
 
 
 @probe("workloads of an issuer")

@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from tools_app.core.threads import start_thread
+
 log = logging.getLogger(__name__)
 
 PROBE_SECONDS: Final = 1.0
@@ -37,8 +39,7 @@ class CircuitBreaker:
             if self.is_open:
                 return
             log.error("%s is unavailable%s: %s", self._name, self._consequence, problem)
-            self._prober = threading.Thread(target=self._probe_until_back, name="circuit-probe", daemon=True)
-            self._prober.start()
+            self._prober = start_thread("circuit-probe", self._probe_until_back)
 
     def close(self) -> None:
         """Stop probing, because the user of the circuit has stopped."""
