@@ -194,7 +194,8 @@ class Indexes:
 
     async def index_of(self, found: Catalog) -> SearchIndex:
         """Return the index of a catalog. Searches of the same version wait for one build."""
-        return self._known(found) or await self.threads.run(found.tenant_id, partial(self._build, found))
+        known = self._known(found)
+        return known if known is not None else await self.threads.run(found.tenant_id, partial(self._build, found))
 
     def stop(self) -> None:
         """Begin no further build and no search in a thread."""

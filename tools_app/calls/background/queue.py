@@ -8,7 +8,7 @@ are more active tenants than shards.
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from celery import current_app
@@ -86,22 +86,23 @@ def enqueue(call_id: UUID, tenant_id: UUID) -> None:
 
 def _enqueue(call_id: UUID, tenant_id: UUID, link: Connection) -> None:
     id, shard = str(call_id), shard_of(tenant_id)
+    declared: Any = link.declared_entities
     with tracing.traced_enqueue(settings.CELERY_TASK_DEFAULT_QUEUE) as headers:
-        run_call.apply_async(
-            (id,),
-            task_id=id,
-            queue=shard,
-            headers=headers,
+        options: dict[str, Any] = {
+            "task_id": id,
+            "queue": shard,
+            "headers": headers,
             # Celery would compute them, for events that nobody reads.
-            argsrepr="",
-            kwargsrepr="",
-            connection=link,
+            "argsrepr": "",
+            "kwargsrepr": "",
+            "connection": link,
             # kombu looks whether a queue is declared too, after it has copied it. New connections know of none.
-            declare=() if shard in link.declared_entities else None,
-            retry=False,
-            confirm_timeout=CONFIRM_SECONDS,
-        )
-    link.declared_entities.add(shard)
+            "declare": () if shard in declared else None,
+            "retry": False,
+            "confirm_timeout": CONFIRM_SECONDS,
+        }
+        run_call.apply_async((id,), **options)
+    declared.add(shard)
 
 
 def length() -> int:
@@ -112,8 +113,8 @@ def length() -> int:
     return broker.current().call(length_over)
 
 
-def length_over(link: Connection) -> int:
-    """Return the length of the queue, read over `link`. Raises the broker's errors."""
+def length_over(link: Any) -> int:
+    """Return the length of the queue, read over a connection. Raises the broker's errors."""
     messages = 0
     for name in queue_names():
         with link.channel() as channel, suppress(*link.channel_errors):  # a queue that does not exist yet
