@@ -1,7 +1,6 @@
 """The Celery application: `celery -A mcphub worker` runs background tools.
 
-The hub's transports replace kombu's in `TRANSPORT_ALIASES`, so that the usual broker URLs still work
-(`tests/server/test_contracts.py`).
+The hub's own transport in memory replaces kombu's, which polls.
 """
 
 import logging
@@ -17,7 +16,6 @@ from mcphub import startup
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mcphub.settings")
 
 TRANSPORT_ALIASES["memory"] = "tools_app.calls.background.embedded_broker:Transport"
-TRANSPORT_ALIASES["redis"] = TRANSPORT_ALIASES["rediss"] = "tools_app.calls.background.redis_broker:Transport"
 
 app = Celery("mcphub")
 app.config_from_object("django.conf:settings", namespace="CELERY")

@@ -210,13 +210,17 @@ BROKER_RETRIES = {"max_retries": 1, "interval_start": 0.1, "interval_max": 0.1}
 CELERY_BROKER_CONNECTION_TIMEOUT = 2.0
 # The heartbeat interval of an AMQP connection.
 CELERY_BROKER_HEARTBEAT = 10
+REDIS_BROKER_OPTIONS = {
+    **REDIS_TIMEOUTS,
+    **BROKER_RETRIES,
+    # One list for each queue in place of four: no call has a priority.
+    "priority_steps": [0],
+    # No second copy of each message in Redis: the database has the calls, and those that no worker claimed are queued
+    # again.
+    "ack_emulation": False,
+}
 if CELERY_BROKER_URL.startswith("redis"):
-    CELERY_BROKER_TRANSPORT_OPTIONS = {
-        **REDIS_TIMEOUTS,
-        **BROKER_RETRIES,
-        # One list for each queue in place of four: no call has a priority.
-        "priority_steps": [0],
-    }
+    CELERY_BROKER_TRANSPORT_OPTIONS = REDIS_BROKER_OPTIONS
 elif CELERY_BROKER_URL.startswith(("amqp", "pyamqp")):
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         **BROKER_RETRIES,

@@ -37,7 +37,7 @@ def alerts(monkeypatch: pytest.MonkeyPatch) -> Iterator[AlertRunner]:
     monkeypatch.setattr(runner, "close_old_connections", lambda: None)
     alert_runner = AlertRunner()
     yield alert_runner
-    alert_runner.stop()
+    alert_runner.job.stop(WAIT_SECONDS)
 
 
 def fail() -> None:
@@ -81,63 +81,26 @@ def test_a_step_is_due_again_after_it_succeeded_and_at_once_after_it_failed(cloc
     assert times == [1000, 1027, 1035, 1062]
 
 
-def test_one_thread_does_all_runs(alerts: AlertRunner) -> None:
-    threads: list[threading.Thread] = []
-    ran = threading.Semaphore(0)
-
-    def work() -> None:
-        threads.append(threading.current_thread())
-        ran.release()
-
-    alerts._tasks = [PeriodicTask("the work", work)]
-    for _ in range(3):
-        alerts.run_if_chosen()
-        assert ran.acquire(timeout=WAIT_SECONDS)
-    assert len(set(threads)) == 1
-    alerts.stop()
-    assert not threads[0].is_alive()
-    alerts.run_if_chosen()
-    assert not ran.acquire(blocking=False), "it has stopped"
-
-
-def test_a_slow_run_holds_up_nobody_and_is_followed_by_one_run(alerts: AlertRunner) -> None:
-    began, may_end = threading.Semaphore(0), threading.Semaphore(0)
+def test_a_slow_run_holds_up_nobody_and_a_process_that_is_not_chosen_runs_nothing(
+    alerts: AlertRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, may_end = threading.Semaphore(0), threading.Event()
 
     def work() -> None:
         began.release()
-        assert may_end.acquire(timeout=WAIT_SECONDS)
+        assert may_end.wait(WAIT_SECONDS)
 
     alerts._tasks = [PeriodicTask("the work", work)]
-    alerts.run_if_chosen()
-    assert began.acquire(timeout=WAIT_SECONDS)
-    for _ in range(3):
-        alerts.run_if_chosen()
-    assert not began.acquire(blocking=False)
-    may_end.release(2)
-    assert began.acquire(timeout=WAIT_SECONDS)
-    alerts.stop()
-    assert not began.acquire(blocking=False)
-
-
-def test_a_process_that_is_not_chosen_has_no_thread(alerts: AlertRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "is_evaluator", lambda _process: False)
     alerts.run_if_chosen()
-    assert alerts._thread is None
-
-
-def test_the_connection_is_closed_once_another_process_is_chosen(
-    alerts: AlertRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    closed, ran = threading.Event(), threading.Event()
-    monkeypatch.setattr(runner, "TICK_SECONDS", 0.01)
-    monkeypatch.setattr(runner, "_close_connection", closed.set)
-    alerts._tasks = [PeriodicTask("the work", ran.set)]
+    assert not alerts.job.is_running
+    monkeypatch.setattr(evaluation, "is_evaluator", lambda _process: True)
     alerts.run_if_chosen()
-    assert ran.wait(WAIT_SECONDS)
-    assert closed.wait(WAIT_SECONDS)
-    ran.clear()
+    assert began.acquire(timeout=WAIT_SECONDS)
     alerts.run_if_chosen()
-    assert ran.wait(WAIT_SECONDS), "and it goes on when this one is chosen again"
+    may_end.set()
+    alerts.job.stop(WAIT_SECONDS)
+    assert not began.acquire(blocking=False), "one run at a time, and none after the end"
 
 
 @pytest.mark.django_db

@@ -1,6 +1,7 @@
 """Daily pruning without Celery beat: one process prunes once a day, without delaying calls."""
 
 from collections.abc import Callable, Iterator
+from time import monotonic, sleep
 from uuid import UUID
 
 import pytest
@@ -15,6 +16,7 @@ from tools_app.audit.retention import retention
 from tools_app.audit.retention.daily import DAY_SECONDS, Daily
 from tools_app.models import Call, Process, Tenant
 
+WAIT_SECONDS = 10.0
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -38,14 +40,15 @@ def daily(clock: Clock, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> Iter
     write_at(tenant, days_ago(40))
     pruning = Daily()
     yield pruning
-    pruning.stop()
+    pruning.job.stop(WAIT_SECONDS)
 
 
 def wait_until_done(daily: Daily) -> None:
     """Wait until the pruning has finished."""
-    assert daily._thread is not None
-    daily._thread.join(10)
-    assert not daily._thread.is_alive()
+    deadline = monotonic() + WAIT_SECONDS
+    while daily.job.is_running:
+        assert monotonic() < deadline
+        sleep(0.01)
 
 
 def test_it_prunes_when_the_process_starts_and_a_day_later(daily: Daily, clock: Clock, tenant: Tenant) -> None:
@@ -68,7 +71,7 @@ def test_it_prunes_when_the_process_starts_and_a_day_later(daily: Daily, clock: 
 def test_of_many_processes_only_the_oldest_prunes_until_it_is_gone(daily: Daily) -> None:
     older = Process.objects.create(id=UUID(int=1), kind="web", host="h", pid=1)
     daily.prune_if_due()
-    assert daily._thread is None
+    assert not daily.job.is_running
 
     older.delete()
     daily.prune_if_due()
@@ -82,8 +85,8 @@ def test_it_stops_with_its_process_after_the_batch_at_hand(
     monkeypatch.setattr(retention, "PAUSE_SECONDS", 3600.0)
     daily.prune_if_due()
     eventually(lambda: not Call.objects.exists())
-    daily.stop()
-    wait_until_done(daily)
+    daily.job.stop(WAIT_SECONDS)
+    assert not daily.job.is_running
 
 
 def test_a_database_that_is_away_is_logged_and_tried_again_another_day(
@@ -95,7 +98,7 @@ def test_a_database_that_is_away_is_logged_and_tried_again_another_day(
     monkeypatch.setattr(partitions, "create_upcoming", away)
     daily.prune_if_due()
     wait_until_done(daily)
-    assert "Pruning was broken off: away" in caplog.text
+    assert "Postponed, pruning: away" in caplog.text
 
     monkeypatch.undo()
     daily._due = 0.0

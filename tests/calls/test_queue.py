@@ -5,7 +5,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from celery import current_app
 from django.conf import settings as configured
 
 from tools_app.access.limits import limits
@@ -48,15 +47,6 @@ def test_a_busy_tenant_asks_for_its_shard_once_a_second(monkeypatch: pytest.Monk
     now += queue.REMEMBER_SECONDS
     queue.shard_of(tenant(7))
     assert len(acquired) == 2
-
-
-def test_a_worker_takes_a_message_as_celery_itself_would_write_it() -> None:
-    """Workers of other versions read it, too: whatever they look for is in it."""
-    id = str(tenant(3))
-    written = current_app.amqp.as_task_v2(id, queue.RUN_CALL, (id,), {}, ignore_result=True)
-    own = queue.headers_of(id)
-    assert own.items() <= {**written.headers, "ignore_result": True}.items()
-    assert written.body == queue.body_of(id)
 
 
 def test_tenants_that_would_meet_in_a_shard_get_one_each() -> None:

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 from django.utils import timezone
-from kombu.exceptions import OperationalError
 from pytest_django import Settings
 
 from tools_app.audit.recorder import recorder
@@ -12,6 +11,7 @@ from tools_app.audit.recorder.entries import process_id
 from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls import inputs, run, uncertain
 from tools_app.calls.background import queue
+from tools_app.calls.background.broker import BrokerUnavailable
 from tools_app.calls.run import LocalCall
 from tools_app.calls.sweeper import Sweeper
 from tools_app.models import Call, CallStatus, Outcome, RunningCall, Tenant
@@ -62,9 +62,9 @@ def test_a_call_that_runs_here_goes_on(tenant: Tenant) -> None:
 
 def test_a_call_is_settled_though_the_broker_is_away(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(_call_id: object) -> None:
-        raise OperationalError("away")
+        raise BrokerUnavailable("away")
 
-    monkeypatch.setattr(queue, "revoke", away)
+    monkeypatch.setattr(queue, "end_process_of", away)
     running(tenant, background=True)
     Sweeper().sweep()
     assert Call.objects.get().outcome == Outcome.LOST

@@ -29,7 +29,7 @@ from mcphub import urls as urlconf
 from tests.audit.chained import forget, record
 from tools_app.access import keys
 from tools_app.audit.checkpoints import signer, witness
-from tools_app.calls.background.queue import RUN_CALL
+from tools_app.calls.background.tasks import run_call
 from tools_app.catalog import authoring
 from tools_app.core.notifications.layer import LocalChannelLayer
 from tools_app.doctor import configuration, contents, database, host, messaging, programs
@@ -38,7 +38,7 @@ from tools_app.doctor.endpoint import EndpointChecks
 from tools_app.doctor.findings import Status, problem, run_checks
 from tools_app.doctor.sign_in import SignInChecks
 from tools_app.models import Call, CallPayload, Checkpoint, OAuthClient, RunningCall, Tool, Upstream
-from tools_app.runtime import inspection
+from tools_app.runtime import worker_commands
 from tools_app.toolkit import viewset_tools
 from tools_app.upstreams.isolation import cgroups, launcher
 
@@ -373,33 +373,22 @@ def test_slow_commits_are_a_warning(monkeypatch):
 # --- Workers and doorbells ------------------------------------------------------------------------------------------
 
 
-class Inspect:
-    """Fake replies of workers to Celery's inspection."""
-
-    def __init__(self, registered, codes):
-        self._registered, self._codes = registered, codes
-
-    def registered(self):
-        return self._registered
-
-    def _request(self, _command):
-        return self._codes
-
-
 @pytest.mark.parametrize(
     ("registered", "code", "complaints"),
     [
         (None, "same", [("workers", PROBLEM)]),
         ({"w@a": ["their.task"]}, "same", [("worker tasks", PROBLEM)]),
-        ({"w@a": [RUN_CALL]}, "other", [("worker code", WARNING)]),
-        ({"w@a": [RUN_CALL]}, "same", []),
+        ({"w@a": [run_call.name]}, "other", [("worker code", WARNING)]),
+        ({"w@a": [run_call.name]}, "same", []),
     ],
     ids=["none", "foreign", "old", "well"],
 )
 def test_workers_that_do_not_do_their_work_are_named(monkeypatch, registered, code, complaints):
-    codes = {name: inspection.code_digest() if code == "same" else "0ld" for name in registered or {}}
+    codes = [{name: worker_commands.code_digest() if code == "same" else "0ld"} for name in registered or {}]
+    control = messaging.current_app.control
     monkeypatch.setattr(messaging, "is_embedded", lambda: False)
-    monkeypatch.setattr(messaging.current_app.control, "inspect", lambda **_: Inspect(registered, codes))
+    monkeypatch.setattr(control, "inspect", lambda **_: SimpleNamespace(registered=lambda: registered))
+    monkeypatch.setattr(control, "broadcast", lambda *_, **__: codes)
 
     assert statuses(not_ok(messaging.workers())) == complaints
 

@@ -24,6 +24,7 @@ from tools_app.access.oauth import tokens as oauth_tokens
 from tools_app.api.v1.base.viewsets import etag_of
 from tools_app.audit.changes import connections as connection_changes
 from tools_app.core import refresh_ahead_cache
+from tools_app.core.runtime import Service
 from tools_app.issuers import configuration, direct, setup
 from tools_app.issuers import tokens as issued
 from tools_app.models import (
@@ -440,6 +441,7 @@ def test_too_many_at_once_are_told_to_come_again(
     hub: EmbeddedHub, company: Provider, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(direct, "MAX_WAITING", 0)
+    monkeypatch.setattr(direct, "verifications", Service(direct.TenantQueue))
     response = call_endpoint(hub, token_of(hub, company))
     assert (response.status_code, response.headers["retry-after"]) == (503, "1")
 

@@ -193,9 +193,9 @@ def test_options_that_cannot_work_are_one_clear_line(environment):
 def test_a_thread_that_never_ends_does_not_keep_the_process_alive(manage):
     code = (
         "import concurrent.futures, threading;"
-        "from tools_app.management.commands import up;"
+        "from tools_app.core.threads import leave_stragglers_behind;"
         "concurrent.futures.ThreadPoolExecutor().submit(threading.Event().wait);"
-        "up._leave_stragglers_behind()"
+        "leave_stragglers_behind()"
     )
 
     ended = manage("shell", "-v", "0", "-c", code)

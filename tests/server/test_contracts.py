@@ -11,24 +11,17 @@ import re
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from amqp import Connection as AmqpConnection
 from autobahn.websocket.protocol import WebSocketProtocol as AutobahnProtocol
-from celery import current_app
-from celery.apps.worker import Worker
-from celery.concurrency.thread import TaskPool
-from celery.worker import WorkController, state, strategy
-from celery.worker.consumer import Consumer
-from celery.worker.control import Panel
+from celery.worker import WorkController, state
+from celery.worker.request import Request
 from daphne.http_protocol import WebRequest
 from daphne.server import Server as Daphne
 from daphne.ws_protocol import WebSocketProtocol
-from kombu import transport as kombu_transport
-from kombu.transport import memory
+from kombu import Connection
 from twisted.internet import reactor
 from twisted.internet.abstract import FileDescriptor
 from twisted.web.http import HTTPChannel
@@ -47,7 +40,6 @@ def source(owner: type) -> str:
     return inspect.getsource(owner)
 
 
-CALL_STRATEGY = "tools_app.runtime.call_strategy"
 # Module, package, class, parts, and what stops working without them.
 PARTS: list[tuple[str, str, Any, str, str]] = [
     (
@@ -232,78 +224,32 @@ PARTS: list[tuple[str, str, Any, str, str]] = [
         "tools_app.server.worker",
         "celery",
         WorkController,
-        "ready_callback use_eventloop pool_cls",
+        "ready_callback use_eventloop",
         "the embedded hub has no background worker",
     ),
     ("tools_app.server.worker", "celery", state, "should_stop", "the embedded hub does not stop its worker"),
-    ("tools_app.server.worker", "celery", Panel, "register", "the embedded hub does not stop its worker"),
+    (
+        "tools_app.runtime.worker_commands",
+        "celery",
+        state,
+        "active_requests",
+        "a process whose call ignores its cancellation is not ended",
+    ),
+    (
+        "tools_app.runtime.worker_commands",
+        "celery",
+        Request,
+        "terminate",
+        "a process whose call ignores its cancellation is not ended",
+    ),
     (
         "tools_app.calls.background.broker",
-        "amqp",
-        AmqpConnection,
+        "kombu",
+        Connection,
         "collect",
         "closing a broken connection to RabbitMQ blocks a thread",
     ),
-    (
-        "tools_app.calls.background.embedded_broker",
-        "kombu",
-        memory.Channel,
-        "_put _put_fanout basic_ack basic_reject basic_qos",
-        "the embedded worker notices messages up to a second late",
-    ),
-    (
-        "tools_app.calls.background.embedded_broker",
-        "kombu",
-        memory.Transport,
-        "drain_events cycle _deliver",
-        "the embedded worker takes no messages",
-    ),
-    (
-        "mcphub.celery",
-        "kombu",
-        kombu_transport,
-        "TRANSPORT_ALIASES",
-        "the hub's transports are not used, in memory or with Redis",
-    ),
-    (
-        "tools_app.runtime.tasks",
-        "celery",
-        Worker,
-        "on_start",
-        "a worker that shuts down does not write its last records",
-    ),
-    (CALL_STRATEGY, "celery", strategy, "default", "workers with a pool of processes run no calls"),
-    (CALL_STRATEGY, "celery", TaskPool, "executor", "workers with threads run no calls"),
-    (
-        "tools_app.doctor.messaging",
-        "celery",
-        type(current_app.control.inspect()),
-        "_request",
-        "`manage.py doctor` cannot compare the code of workers",
-    ),
 ]
-
-REDIS_BROKER = "tools_app.calls.background.redis_broker"
-# Part of the extra `redis`: the strict checks have it, a newcomer's environment may not.
-if find_spec("redis"):
-    from kombu.transport import redis, virtual
-
-    PARTS += [
-        (
-            REDIS_BROKER,
-            "kombu",
-            virtual.QoS,
-            "restore_unacked _delivered",
-            "a worker that loses Redis prints what it could not give back",
-        ),
-        (
-            REDIS_BROKER,
-            "kombu",
-            redis.Channel,
-            "QoS _create_client ack_emulation",
-            "Redis keeps a second copy of each message, and each command makes a client",
-        ),
-    ]
 
 
 def each_part() -> Iterator[Any]:
@@ -326,7 +272,8 @@ def test_a_part_is_still_there_and_its_module_lists_it(
 
 def overrides() -> Iterator[Any]:
     """Methods of the hub's classes that a library calls, with what they replace."""
-    modules = {module for module, *_ in PARTS if module.startswith(("tools_app.server", "tools_app.calls"))}
+    modules = {module for module, *_ in PARTS if module.startswith("tools_app.server")}
+    modules.add("tools_app.calls.background.embedded_broker")
     for module in sorted(modules):
         loaded = import_module(module)
         for cls in vars(loaded).values():
@@ -376,16 +323,10 @@ def test_a_connection_of_uvicorn_begins_without_a_request_and_counts_itself() ->
     asyncio.run(scenario())
 
 
-def test_celery_passes_to_a_strategy_what_the_hub_takes() -> None:
-    assert "strategy( message, payload, ack_log_error_promise, reject_log_error_promise, callbacks, )" in " ".join(
-        source(Consumer).split()
-    ), "workers with threads run no calls"
-
-
 # Packages whose modules are internals, except for what their documentation offers.
 INTERNALS = ("twisted", "daphne", "autobahn", "uvicorn", "kombu.transport", "celery.worker", "celery.apps", "amqp")
-# `inspect_command` is documented; whether a broker's scheme exists is asked of a list.
-PUBLIC_USES = {"tools_app.runtime.inspection", "mcphub.environment"}
+# What kombu documents: base classes of transports, and the list of their names.
+PUBLIC_USES = {"mcphub.celery", "mcphub.environment", "tools_app.calls.background.embedded_broker"}
 
 
 def test_no_other_module_imports_internals() -> None:
@@ -400,4 +341,4 @@ def test_no_other_module_imports_internals() -> None:
             if any(name == each or name.startswith(f"{each}.") for name in names for each in INTERNALS):
                 found.add(".".join(path.relative_to(ROOT).with_suffix("").parts))
 
-    assert found - PUBLIC_USES <= {module for module, *_ in PARTS} | {REDIS_BROKER}
+    assert found - PUBLIC_USES <= {module for module, *_ in PARTS}

@@ -34,7 +34,7 @@ WEB_COMMANDS = {
     for server in ("daphne", "uvicorn")
 }
 WEB_COMMANDS["uvicorn by hand"] = ["uvicorn", "mcphub.asgi:application", "--port", "{port}", "--log-level", "warning"]
-# A pool of threads runs calls with the hub's own strategy. Without this option, workers use Celery's pool of processes.
+# Without this option, workers use Celery's pool of processes.
 THREADS = ("--pool", "threads")
 WORKER_COMMAND = ["celery", "-A", "mcphub", "worker", "--concurrency", "2", "--loglevel", "WARNING"]
 

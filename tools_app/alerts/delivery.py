@@ -11,20 +11,20 @@ import random
 import smtplib
 from collections import defaultdict, deque
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
 import orjson
 from django.conf import settings
 from django.core.mail import send_mail
-from django.db.models import F, Q, Window
+from django.db.models import F, Window
 from django.db.models.functions import RowNumber
 from django.utils import timezone
 from standardwebhooks.webhooks import Webhook
 
 from tools_app.alerts import destinations
-from tools_app.core import encryption
+from tools_app.core import encryption, leases
 from tools_app.core.http.addresses import parse_networks
 from tools_app.core.http.client import Outbound, RequestPolicy, exchange
 from tools_app.core.http.errors import RequestFailed
@@ -72,7 +72,7 @@ def deliver_due(may_continue: Callable[[], bool] = lambda: True) -> int:
     SLOW_SECONDS waits for the next run, and is last there, so that its slow receivers do not add up for the others.
     """
     now, attempts = timezone.now(), 0
-    due = AlertDelivery.objects.filter(_claimable(now), status=DeliveryStatus.PENDING, next_attempt_at__lte=now)
+    due = AlertDelivery.objects.filter(leases.free(now), status=DeliveryStatus.PENDING, next_attempt_at__lte=now)
     of_tenant = Window(RowNumber(), partition_by="tenant_id", order_by="next_attempt_at")
     first = due.annotate(number=of_tenant).filter(number__lte=TENANT_BATCH).order_by("number", "next_attempt_at")
     due_by_tenant: defaultdict[Any, deque[Any]] = defaultdict(deque)
@@ -111,10 +111,8 @@ def _attempt_or_log(delivery_id: Any) -> bool:
 def attempt(delivery_id: Any) -> bool:
     """Send one message, unless another process holds it or it is not due; return whether it was tried."""
     now = timezone.now()
-    claimed = AlertDelivery.objects.filter(
-        _claimable(now), pk=delivery_id, status=DeliveryStatus.PENDING, next_attempt_at__lte=now
-    ).update(claimed_until=now + LEASE_DURATION, attempts=F("attempts") + 1)
-    if not claimed:
+    due = AlertDelivery.objects.filter(pk=delivery_id, status=DeliveryStatus.PENDING, next_attempt_at__lte=now)
+    if not leases.claim(due, LEASE_DURATION, attempts=F("attempts") + 1):
         return False
     row = AlertDelivery.objects.select_related("destination__tenant").get(pk=delivery_id)
     try:
@@ -124,10 +122,6 @@ def attempt(delivery_id: Any) -> bool:
         result = DeliveryResult(f"The message could not be sent ({type(problem).__name__}).")
     _record(row, result)
     return True
-
-
-def _claimable(now: datetime) -> Q:
-    return Q(claimed_until=None) | Q(claimed_until__lt=now)
 
 
 def send(row: AlertDelivery) -> DeliveryResult:

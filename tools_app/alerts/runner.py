@@ -5,24 +5,22 @@ process that believes to be the one does no harm, as alerts are unique and deliv
 """
 
 import logging
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from django.db import close_old_connections, connection
+from django.db import close_old_connections
 
 from tools_app.alerts import delivery, evaluation
 from tools_app.audit.recorder import entries
+from tools_app.core.threads import Job
 
 log = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 5.0
 EVALUATE_SECONDS: Final = 20.0
 PRUNE_SECONDS: Final = 3600.0
-CLOSE_SECONDS: Final = 2.0
 
 
 @dataclass
@@ -58,47 +56,18 @@ class AlertRunner:
             PeriodicTask("the deletion of old alerts", evaluation.prune, PRUNE_SECONDS),
             PeriodicTask("the delivery of messages", self._deliver),
         ]
-        self._stopping = threading.Event()
-        self._run_requested = threading.Event()
-        # Started in the process that is chosen; the others need none.
-        self._thread: threading.Thread | None = None
+        self.job = Job("alerts", lambda _stopping: self.run())
 
     def run_if_chosen(self) -> None:
-        """Ask the thread for a run, unless another process does it. A run in progress is followed by another one."""
-        if self._stopping.is_set() or not evaluation.is_evaluator(entries.process_id()):
-            return
-        self._run_requested.set()
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._work, name="alerts", daemon=True)
-            self._thread.start()
+        """Start a run in the process that is chosen, unless one is in progress."""
+        if evaluation.is_evaluator(entries.process_id()):
+            self.job.start()
 
     def run(self) -> None:
-        """Do every step that is due."""
+        """Do every step that is due. A process that stops sends the current message only."""
         for task in self._tasks:
-            if not self._stopping.is_set():
+            if not self.job.stopping.is_set():
                 task.run_if_due()
 
-    def stop(self) -> None:
-        """Stop after the current message."""
-        self._stopping.set()
-        self._run_requested.set()
-        if self._thread is not None:
-            self._thread.join(CLOSE_SECONDS)
-
-    def _work(self) -> None:
-        while not self._stopping.is_set():
-            if not self._run_requested.wait(2 * TICK_SECONDS):
-                # Another process was chosen.
-                _close_connection()
-                self._run_requested.wait()
-            self._run_requested.clear()
-            self.run()
-        _close_connection()
-
     def _deliver(self) -> None:
-        delivery.deliver_due(lambda: not self._stopping.is_set())
-
-
-def _close_connection() -> None:
-    with suppress(Exception):
-        connection.close()
+        delivery.deliver_due(lambda: not self.job.stopping.is_set())

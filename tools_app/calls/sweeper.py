@@ -25,6 +25,7 @@ from tools_app.audit.recorder.entries import CallEventEntry, EventRow, process_i
 from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls import inputs, limits, run, uncertain
 from tools_app.calls.background import queue
+from tools_app.calls.background.broker import BrokerUnavailable
 from tools_app.calls.invocation import End, call_topic, encoded, record_builder_of_row
 from tools_app.calls.recorded_answers import unanswered
 from tools_app.calls.run import UNRECORDED, CallOutcome, LocalCall, outcome_of, stopped
@@ -242,7 +243,10 @@ def settle(row: RunningCall, end: End) -> bool:
     ending = builder.finished(end, call_topic(row.pk), answer=answer, only_queued=only_queued)
     settled = recorder.current().record(ending)
     if row.background and (settled or not only_queued):
-        _revoke(row)
+        try:
+            queue.end_process_of(row.pk)
+        except (BrokerUnavailable, RuntimeError) as problem:  # RuntimeError: this process stops
+            log.warning("The process of call %s could not be ended: %s", row.pk, problem)
     if settled:
         limits.release_of(row.tenant_id, row.tool_id, row.pk)
         inputs.forget(row.pk)
@@ -275,14 +279,6 @@ def _record_response(call_id: UUID) -> None:
     except RecorderUnavailable:
         uncertain.may_have_run.note(call_id)
         raise
-
-
-def _revoke(row: RunningCall) -> None:
-    """Revoke the Celery task if the broker is available. Its result can no longer change the record."""
-    try:
-        queue.revoke(row.pk)
-    except Exception as problem:  # noqa: BLE001 - brokers raise exceptions of many types
-        log.warning("Call %s could not be revoked: %s", row.pk, problem)
 
 
 def _answer(row: RunningCall, end: End) -> CallOutcome:

@@ -4,13 +4,12 @@ A tool is found by its name, title, description, argument names, and the aliases
 of a ranking are those of the tools that the caller may use, so that no score tells anything of the others.
 """
 
-import asyncio
 import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from threading import Lock
 from typing import Final, NamedTuple
@@ -19,6 +18,7 @@ from uuid import UUID
 from tools_app.catalog.compiled import Catalog, CompiledTool
 from tools_app.core import ranking
 from tools_app.core.bounded_cache import BoundedCache
+from tools_app.core.fair_threads import FairThreads
 from tools_app.core.runtime import Service
 
 MAX_QUERY_LENGTH: Final = 500
@@ -169,44 +169,39 @@ def _words(text: str) -> Iterator[str]:
 
 
 class Indexes:
-    """The indexes of this process, and the threads that build and search them."""
+    """The indexes of this process, and the threads that build and search them: a tenant uses one of them at most."""
 
     def __init__(self) -> None:
-        self.threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="tool-search")
+        self.threads = FairThreads("tool-search", THREADS)
         self._built: BoundedCache[UUID, SearchIndex] = BoundedCache(MAX_INDEXES, MAX_INDEX_BYTES)
-        # At most one for each tenant, so that none has both threads.
-        self._builds: dict[UUID, Future[SearchIndex]] = {}
         # Held to look up and to store only.
         self._lock = Lock()
 
     async def index_of(self, found: Catalog) -> SearchIndex:
         """Return the index of a catalog. Searches of the same version wait for one build."""
-        while True:
-            with self._lock:
-                known = self._built.get(found.tenant_id)
-                if known is not None and known.version == found.version:
-                    return known
-                build = self._builds.get(found.tenant_id)
-                if build is None:
-                    build = self._builds[found.tenant_id] = self.threads.submit(self._build, found)
-            # A search that is cancelled does not cancel the build of the others.
-            known = await asyncio.shield(asyncio.wrap_future(build))
-            if known.version == found.version:
-                return known
+        known = self._known(found)
+        return known if known is not None else await self.threads.run(found.tenant_id, partial(self._build, found))
+
+    def stop(self) -> None:
+        """Begin no further build and no search in a thread."""
+        self.threads.stop()
+
+    def _known(self, found: Catalog) -> SearchIndex | None:
+        with self._lock:
+            known = self._built.get(found.tenant_id)
+        return known if known is not None and known.version == found.version else None
 
     def _build(self, found: Catalog) -> SearchIndex:
-        index = None
-        try:
+        # A search that waited for the thread of its tenant finds what the one before it has built.
+        index = self._known(found)
+        if index is None:
             index = SearchIndex(found.version, found.tools)
-        finally:
             with self._lock:
-                del self._builds[found.tenant_id]
-                if index is not None:
-                    self._built.put(found.tenant_id, index, index.size)
+                self._built.put(found.tenant_id, index, index.size)
         return index
 
 
-_indexes = Service(Indexes)
+_indexes = Service(Indexes, Indexes.stop)
 
 
 async def search(found: Catalog, query: str, visible: AbstractSet[str]) -> list[Hit]:
@@ -215,4 +210,4 @@ async def search(found: Catalog, query: str, visible: AbstractSet[str]) -> list[
     index = await indexes.index_of(found)
     if index.postings < MANY_POSTINGS:
         return index.search(query, visible)
-    return await asyncio.get_running_loop().run_in_executor(indexes.threads, index.search, query, visible)
+    return await indexes.threads.run(found.tenant_id, partial(index.search, query, visible))

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
+from tools_app.core.threads import start_thread
+
 log = logging.getLogger(__name__)
 
 PROBE_SECONDS: Final = 1.0
@@ -60,8 +62,7 @@ class CircuitBreaker:
             if self._probe is not None:
                 if not self.is_open:
                     log.error("%s is unavailable%s: %s", self._name, self._consequence, problem)
-                    self._prober = threading.Thread(target=self._probe_until_back, name="circuit-probe", daemon=True)
-                    self._prober.start()
+                    self._prober = start_thread("circuit-probe", self._probe_until_back)
                 return PROBE_SECONDS
             self.failures += 1
             self.problem = str(problem)

@@ -1,4 +1,4 @@
-"""Event loops of threads.
+"""Event loops of threads: those that threads keep for one coroutine after the other, and one that has its own thread.
 
 Threads that run one coroutine after the other keep their loop: a new one for each costs as much as a quick tool.
 """
@@ -6,11 +6,13 @@ Threads that run one coroutine after the other keep their loop: a new one for ea
 import asyncio
 import importlib
 import threading
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Any, TypeVar
 
 from tools_app.core.runtime import Service
+from tools_app.core.threads import start_thread
 
 T = TypeVar("T")
 
@@ -59,3 +61,31 @@ async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 # The loops of this process.
 thread_loops = Service(ThreadLoops, ThreadLoops.close)
+
+
+class LoopThread:
+    """An event loop in a thread of its own, which begins when it is created. `at_end` is the last that it runs."""
+
+    def __init__(self, name: str, at_end: Callable[[], Coroutine[Any, Any, object]] | None = None) -> None:
+        self._loop = new_loop()
+        self._at_end = at_end
+        self._thread = start_thread(name, self._run)
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Run a coroutine on the loop. Cancelling the future cancels it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Call a function on the loop, in the context of the caller."""
+        self._loop.call_soon_threadsafe(function)
+
+    def stop(self, seconds: float) -> None:
+        """End the loop, and wait for that at most `seconds`. What still runs is abandoned."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        if self._at_end is not None:
+            self._loop.run_until_complete(self._at_end())
+        self._loop.close()

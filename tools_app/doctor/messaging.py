@@ -1,8 +1,4 @@
-"""Checks of Redis, channel layer, broker and Celery workers: reachable, fast, same version, no backlog.
-
-`_request` of Celery's `Inspect` is the only way to send a custom control command and collect the answers
-(`tests/server/test_contracts.py`).
-"""
+"""Checks of Redis, channel layer, broker and Celery workers: reachable, fast, same version, no backlog."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -15,14 +11,14 @@ from celery import current_app
 from django.conf import settings
 from django.utils import timezone
 
-from tools_app.calls.background.queue import RUN_CALL
+from tools_app.calls.background.tasks import run_call
 from tools_app.core.notifications import publish
 from tools_app.core.notifications.listener import TopicListener
 from tools_app.doctor.configuration import is_embedded
 from tools_app.doctor.findings import Finding, grade, ok, problem, warning
 from tools_app.models import CallStatus, RunningCall
 from tools_app.runtime import hub_stats, readiness
-from tools_app.runtime.inspection import CODE, code_digest
+from tools_app.runtime.worker_commands import CODE, code_digest
 
 PINGS = 5
 REDIS_SECONDS = 2.0
@@ -156,15 +152,15 @@ def workers() -> Iterator[Finding]:
         )
         return
     yield ok("workers", f"{len(answers)} available: {', '.join(sorted(answers))}")
-    without_task = sorted(name for name, tasks in answers.items() if RUN_CALL not in tasks)
+    without_task = sorted(name for name, tasks in answers.items() if run_call.name not in tasks)
     yield grade(
         "worker tasks",
-        f"{', '.join(without_task)} do not know {RUN_CALL}" if without_task else "all know the hub's tasks",
+        f"{', '.join(without_task)} do not know {run_call.name}" if without_task else "all know the hub's tasks",
         "Start workers with `celery -A mcphub worker`, and use separate queues for other applications.",
         is_problem=bool(without_task),
     )
-    digests: Any = inspect._request(CODE)  # noqa: SLF001 - Celery's own way to ask for a command of ours
-    yield _code_finding(digests or {})
+    replies = current_app.control.broadcast(CODE, reply=True, timeout=WORKER_TIMEOUT_SECONDS)
+    yield _code_finding({name: digest for reply in replies or () for name, digest in reply.items()})
 
 
 def _code_finding(answers: Mapping[str, Any]) -> Finding:

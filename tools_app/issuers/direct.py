@@ -7,9 +7,7 @@ processes when the issuer, its rules or its use change, or an admin ends the con
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -22,6 +20,7 @@ from tools_app.access.oauth import attempts, resources, tenant_scopes, workloads
 from tools_app.access.oauth import tokens as oauth_tokens
 from tools_app.audit.changes.changes import Actor, change_log_transaction, recording_as
 from tools_app.core.database import run_in_db_thread
+from tools_app.core.fair_threads import FairThreads, QueueFull
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
 from tools_app.core.runtime import Service
 from tools_app.issuers import configuration, tokens
@@ -58,35 +57,25 @@ class TenantQueue:
     """The verifications in progress, or readings of keys: one at a time for each tenant, in threads."""
 
     def __init__(self, threads: int = THREADS) -> None:
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="direct-tokens")
-        self._waiting: Counter[UUID] = Counter()
-        self._locks: dict[UUID, asyncio.Lock] = {}
+        self._threads = FairThreads("direct-tokens", threads, MAX_WAITING, MAX_WAITING_OF_TENANT)
 
     async def run(self, tenant_id: UUID, work: Callable[[], T]) -> T:
-        """Return the result of `work`. Raises TooManyTokens, also if it takes longer than MAX_SECONDS."""
-        if self._waiting[tenant_id] >= MAX_WAITING_OF_TENANT or self._waiting.total() >= MAX_WAITING:
-            raise TooManyTokens
-        self._waiting[tenant_id] += 1
-        task = asyncio.create_task(self._run(tenant_id, work))
-        # Work that takes too long keeps its turn until it ends.
-        task.add_done_callback(lambda finished: finished.cancelled() or finished.exception())
+        """Return the result of `work`. Raises TooManyTokens, also if it takes longer than TIMEOUT_SECONDS.
+
+        Work that takes too long keeps its turn until it ends.
+        """
         try:
-            return await asyncio.wait_for(asyncio.shield(task), TIMEOUT_SECONDS)
-        except TimeoutError:
+            return await asyncio.wait_for(self._threads.run(tenant_id, work), TIMEOUT_SECONDS)
+        except (TimeoutError, QueueFull):
             raise TooManyTokens from None
 
-    async def _run(self, tenant_id: UUID, work: Callable[[], T]) -> T:
-        try:
-            async with self._locks.setdefault(tenant_id, asyncio.Lock()):
-                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-        finally:
-            self._waiting[tenant_id] -= 1
-            if not self._waiting[tenant_id]:
-                del self._waiting[tenant_id], self._locks[tenant_id]
+    def stop(self) -> None:
+        """Begin no further work."""
+        self._threads.stop()
 
 
-verifications = Service(TenantQueue)
-key_fetches = Service(lambda: TenantQueue(KEY_FETCH_THREADS))
+verifications = Service(TenantQueue, TenantQueue.stop)
+key_fetches = Service(lambda: TenantQueue(KEY_FETCH_THREADS), TenantQueue.stop)
 
 
 class _PresentedToken(NamedTuple):

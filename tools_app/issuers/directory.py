@@ -5,16 +5,13 @@ any more, loses the membership, and with it every connection and token, within a
 """
 
 import logging
-import threading
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime, timedelta
 from time import monotonic
 from typing import Final
 from uuid import UUID
 
-from django.db import connection
 from django.utils import timezone
 
 from tools_app.access.issuers import people, rules, validity
@@ -28,39 +25,8 @@ log = logging.getLogger(__name__)
 CHECK_INTERVAL: Final = timedelta(minutes=30)
 BATCH: Final = 100
 TICK_SECONDS: Final = 60.0
-CLOSE_SECONDS: Final = 2.0
 # The people of a tenant whose issuers are slow are asked about in later runs.
 MAX_TENANT_SECONDS: Final = 20.0
-
-
-class DirectoryChecks:
-    """Runs the checks in a thread of their own: a provider that does not answer holds up nothing else."""
-
-    def __init__(self) -> None:
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def run(self) -> None:
-        """Start the checks that are due, unless they are in progress."""
-        if self._stopping.is_set() or (self._thread is not None and self._thread.is_alive()):
-            return
-        self._thread = threading.Thread(target=self._work, name="directory", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop after the current check."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(CLOSE_SECONDS)
-
-    def _work(self) -> None:
-        try:
-            check(lambda: not self._stopping.is_set())
-        except Exception as problem:  # noqa: BLE001 - the database may be away for a while
-            log.warning("Checks of people with their issuers are postponed: %s", problem)
-        finally:
-            with suppress(Exception):
-                connection.close()
 
 
 def check(is_running: Callable[[], bool]) -> None:

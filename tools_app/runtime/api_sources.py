@@ -5,16 +5,15 @@ one process, and no call waits for it.
 """
 
 import logging
-import threading
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import Final
 from uuid import UUID
 
-from django.db import connection
-
 from tools_app.catalog.sources import documents
 from tools_app.core.runtime import Service
+from tools_app.core.threads import start_thread
 from tools_app.models import ApiSourceRevision
 
 log = logging.getLogger(__name__)
@@ -44,7 +43,7 @@ class DocumentReader:
                 self._served.clear()
             self._served[tenant_id] = monotonic()
             self._reading[tenant_id] = revision.pk
-            threading.Thread(target=self._read, args=[revision], name="document", daemon=True).start()
+            start_thread("document", partial(self._read, revision))
 
     def stop(self) -> None:
         """Leave to other processes what is not read yet: a process that ends does not wait for it."""
@@ -57,8 +56,6 @@ class DocumentReader:
         except Exception as problem:  # noqa: BLE001 - the database may be away for a while
             log.warning("The document of the API source %s was not read: %s", revision.source_id, problem)
         finally:
-            with suppress(Exception):
-                connection.close()
             del self._reading[revision.source.tenant_id]
 
 

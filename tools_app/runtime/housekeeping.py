@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import timedelta
 from time import monotonic
 
-from django.db import close_old_connections, connection
+from django.db import close_old_connections
 from django.utils import timezone
 
 from tools_app.access import last_used, sessions
@@ -23,6 +23,7 @@ from tools_app.audit.retention.daily import Daily
 from tools_app.audit.stats import storage
 from tools_app.calls import limits, parked, sweeper, upstream_tasks
 from tools_app.core.runtime import Service
+from tools_app.core.threads import Job, start_thread
 from tools_app.issuers import directory
 from tools_app.models import CallAnswer, CallInput, SessionMessage
 from tools_app.runtime import api_sources, metrics_publisher
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
 CLOSE_SECONDS = 5.0
+JOB_CLOSE_SECONDS = 2.0
 # A client's answer is read at once, or the call that asked has ended.
 INPUTS_LIVE = timedelta(hours=1)
 
@@ -79,41 +81,35 @@ class Housekeeper:
     def __init__(self, kind: str) -> None:
         self._pruning = Daily()
         self._alerts = runner.AlertRunner()
-        self._directory = directory.DirectoryChecks()
+        self._directory = Job("directory", lambda stopping: directory.check(lambda: not stopping.is_set()))
         self._stopping = threading.Event()
-        self._heart = self._thread("heart", heartbeat(kind), lambda: None)
+        self._heart = start_thread("heart", lambda: self._work(heartbeat(kind)))
         tasks = [
             (api_sources.POLL_SECONDS, api_sources.read_waiting),
             (60.0, self._pruning.prune_if_due),
             (runner.TICK_SECONDS, self._alerts.run_if_chosen),
-            (directory.TICK_SECONDS, self._directory.run),
+            (directory.TICK_SECONDS, self._directory.start),
             (refresh.TICK_SECONDS, lambda: refresh.refresher().run()),
         ]
         if kind == "web":
             # Calls of upstreams run in web processes.
             tasks.append((1.0, upstream_tasks.UpstreamTaskSweeper().sweep))
-        self._house = self._thread("housekeeping", [*chores(), *tasks], self._farewell)
+        self._house = start_thread("housekeeping", lambda: self._work([*chores(), *tasks], self._farewell))
 
     def stop(self) -> None:
         """Write buffered data, delete the process row, and end the threads."""
         self._stopping.set()
         self._house.join(CLOSE_SECONDS)
 
-    def _thread(self, name: str, chores: list[Chore], at_last: Callable[[], object]) -> threading.Thread:
-        thread = threading.Thread(target=self._work, args=[chores, at_last], name=name, daemon=True)
-        thread.start()
-        return thread
-
-    def _work(self, chores: list[Chore], at_last: Callable[[], object]) -> None:
+    def _work(self, chores: list[Chore], at_last: Callable[[], object] = lambda: None) -> None:
         due = [0.0] * len(chores)
         while not self._stopping.wait(TICK_SECONDS):
             _do_what_is_due(chores, due)
         at_last()
-        _do(connection.close)
 
     def _farewell(self) -> None:
-        self._alerts.stop()
-        self._directory.stop()
+        for job in (self._alerts.job, self._directory):
+            job.stop(JOB_CLOSE_SECONDS)
         api_sources.reader.stop()
         with suppress(Exception):
             last_used.write()
@@ -124,7 +120,7 @@ class Housekeeper:
         with suppress(Exception):
             if recorder.current.running() is None:
                 sweeper.unregister()
-        self._pruning.stop()
+        self._pruning.job.stop(JOB_CLOSE_SECONDS)
 
 
 def _do_what_is_due(chores: list[Chore], due: list[float]) -> None:

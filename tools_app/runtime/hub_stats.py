@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 from celery import current_app
 from django.conf import settings
-from django.db import close_old_connections, connection
 from django.db.models import Count, Min
 from django.utils import timezone
 
 from tools_app.access import keys
 from tools_app.calls.background import queue
 from tools_app.core.runtime import Service
+from tools_app.core.threads import with_own_connections
 from tools_app.models import CallStatus, Process, RunningCall, Session, Tenant
 from tools_app.runtime import readiness
 from tools_app.telemetry.registry import Snapshot
@@ -101,19 +101,10 @@ def _workers() -> int:
 
 
 def _answer_of(question: Callable[[], T], otherwise: T) -> T:
-    attempt = _threads().submit(_answer, question)
+    attempt = _threads().submit(with_own_connections, question)
     try:
         return attempt.result(readiness.SECONDS)
     except Exception as problem:  # noqa: BLE001 - after any error, the other figures are still reported
         attempt.cancel()
         log.warning("A metric of the hub could not be read: %r", problem)
         return otherwise
-
-
-def _answer(question: Callable[[], T]) -> T:
-    """Query over a database connection of this thread, closed afterwards."""
-    close_old_connections()
-    try:
-        return question()
-    finally:
-        connection.close()

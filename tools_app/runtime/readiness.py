@@ -19,6 +19,7 @@ from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls.background import broker as own_broker
 from tools_app.calls.background.broker import BrokerUnavailable
 from tools_app.core.runtime import Service
+from tools_app.core.threads import with_own_connections
 from tools_app.models import CallAnswer
 from tools_app.models.ids import new_id
 
@@ -34,30 +35,19 @@ _threads = Service(lambda: ThreadPoolExecutor(max_workers=8, thread_name_prefix=
 
 
 def database() -> None:
-    """Run a trivial query over a connection of this thread, closed afterwards."""
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-    finally:
-        connection.close()
+    """Run a trivial query."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
 
 
 def recorder() -> None:
     """Raise RecorderUnavailable if the recorder cannot write. Without a recent outcome, write a row and delete it."""
     last = own_recorder.last_outcome()
     if last is None or monotonic() - last.at > OUTCOME_SECONDS:
-        _try_to_write()
+        with transaction.atomic():
+            CallAnswer.objects.create(call_id=new_id(), sealed=b"", expires_at=datetime.now(UTC)).delete()
     elif last.problem:
         raise RecorderUnavailable(last.problem)
-
-
-def _try_to_write() -> None:
-    try:
-        with transaction.atomic():
-            row = CallAnswer.objects.create(call_id=new_id(), sealed=b"", expires_at=datetime.now(UTC))
-            row.delete()
-    finally:
-        connection.close()
 
 
 def broker() -> None:
@@ -108,7 +98,7 @@ def statuses() -> dict[str, str]:
 
 def _looked() -> dict[str, str]:
     ends = monotonic() + SECONDS
-    tries = {name: _threads().submit(check) for name, check in PARTS.items()}
+    tries = {name: _threads().submit(with_own_connections, check) for name, check in PARTS.items()}
     return {name: _status(name, attempt, ends - monotonic()) for name, attempt in tries.items()}
 
 

@@ -23,6 +23,7 @@ from tools_app.core.http.client import Outbound, RequestPolicy, exchange, truste
 from tools_app.core.http.errors import RequestFailed
 from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.core.runtime import Service
+from tools_app.core.threads import start_thread
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +52,7 @@ class Forwarder:
         self._changed = threading.Condition()
         self._ending = threading.Event()
         self._has_failed = False
-        self._thread = threading.Thread(target=self._work, name="witness-forwarding", daemon=True)
-        self._thread.start()
+        self._thread = start_thread("witness-forwarding", self._work)
 
     def take(self, line: str) -> None:
         """Queue a line to be sent. If the queue is full, the oldest line is dropped."""

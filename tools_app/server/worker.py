@@ -1,8 +1,7 @@
 """The Celery worker of the embedded hub: the worker of `celery worker`, in threads of this process.
 
-Celery documents no way to run a worker in a thread. These parts are pinned by `tests/server/test_contracts.py`:
-`WorkController` with `ready_callback`, `use_eventloop` and `pool_cls`; `state` with `should_stop`, which ends a worker
-that no message reaches; a control command (`Panel`, `register`) that ends it without a warning in the log.
+`WorkController` is Celery's embeddable worker. Three parts are not documented (`tests/server/test_contracts.py`): its
+options `ready_callback` and `use_eventloop`, and `should_stop` of `state`, which ends a worker that no message reaches.
 """
 
 import threading
@@ -16,6 +15,7 @@ from celery.worker import WorkController, state
 from celery.worker.control import control_command
 from django.conf import settings
 
+from tools_app.core.threads import start_thread
 from tools_app.runtime import api_sources
 
 START_SECONDS = 10.0
@@ -43,12 +43,11 @@ class EmbeddedWorker:
         self._is_ready = False
         # A unique name: another worker on this host must not receive this worker's messages.
         self._name = anon_nodename()
-        # A daemon thread: a tool that never returns must not keep the process alive.
-        self._thread = threading.Thread(target=self._run, name="celery-worker", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Start and wait until tasks are accepted. Raises WorkerNotStarted after at most ten seconds."""
-        self._thread.start()
+        self._thread = start_thread("celery-worker", self._run)
         self._start_finished.wait(START_SECONDS)
         if not self._is_ready:
             raise WorkerNotStarted("The background worker did not start. Check that the broker is available.")
@@ -59,7 +58,8 @@ class EmbeddedWorker:
         # Only the worker's own thread may close its connections. It handles a message immediately; without a working
         # broker, it checks the flag within seconds.
         state.should_stop = EX_OK  # type: ignore[assignment] # its stub knows the first value only
-        threading.Thread(target=self._send_stop, name="celery-worker-stop", daemon=True).start()
+        start_thread("celery-worker-stop", self._send_stop)
+        assert self._thread is not None
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
@@ -73,7 +73,7 @@ class EmbeddedWorker:
             worker = WorkController(
                 app=current_app,
                 hostname=self._name,
-                pool_cls="threads",
+                pool="threads",
                 concurrency=settings.MCPHUB_WORKER_THREADS,
                 ready_callback=self._on_ready,
                 use_eventloop=False,

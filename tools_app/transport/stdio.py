@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from queue import SimpleQueue
 
 from tools_app.core.config import config
+from tools_app.core.threads import start_thread
 from tools_app.protocol import jsonrpc
 from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.transport import state
@@ -81,7 +82,7 @@ class _Reader:
         self._loop = asyncio.get_running_loop()
         self._chunks: asyncio.Queue[bytes] = asyncio.Queue()
         self._room = threading.Semaphore(MAX_CHUNKS)
-        threading.Thread(target=self._read, name="stdin", daemon=True).start()
+        start_thread("stdin", self._read)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the chunks read; the last one is empty."""
@@ -112,7 +113,7 @@ class _Writer:
         self._sink = sink
         self._loop = asyncio.get_running_loop()
         self._lines: SimpleQueue[tuple[bytes, asyncio.Future[None]]] = SimpleQueue()
-        threading.Thread(target=self._write, name="stdout", daemon=True).start()
+        start_thread("stdout", self._write)
 
     async def write(self, message: bytes) -> None:
         """Write a message. Raises OSError if the reader is gone."""

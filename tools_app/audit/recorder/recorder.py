@@ -21,6 +21,7 @@ from tools_app.audit.recorder.entries import CallFinished, CallStarted, Entry, b
 from tools_app.audit.recorder.writers import writer
 from tools_app.core.config import config
 from tools_app.core.runtime import Service
+from tools_app.core.threads import start_thread
 from tools_app.models import BY_CALL_TOOL, TOOLS_CALL, Outcome
 from tools_app.telemetry.registry import metrics_registry
 
@@ -81,9 +82,8 @@ class Recorder:
         self._stuck = False
         self._last: LastOutcome | None = None
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
-        self._thread.start()
-        threading.Thread(target=self._watch, name="recorder-watch", daemon=True).start()
+        self._thread = start_thread("recorder", self._work)
+        start_thread("recorder-watch", self._watch)
 
     def submit(self, entry: Entry) -> None:
         """Record `entry` without waiting for it. Raises RecorderUnavailable if the queue is full or closed."""

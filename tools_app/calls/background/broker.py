@@ -2,8 +2,8 @@
 
 Each thread keeps one connection. While the broker is known to be unavailable every request fails immediately.
 
-One part is not public API: `collect` of an AMQP connection closes its socket without the closing handshake, which
-kombu does not offer (`tests/server/test_contracts.py`).
+kombu does not document `collect` of its connections, which closes a socket without the closing handshake of AMQP
+(`tests/server/test_contracts.py`).
 """
 
 import asyncio
@@ -130,7 +130,7 @@ class Broker:
                 raise
             self._thread_local.link = None
             _discard(link)
-            if away and was_connected and not isinstance(problem, TimeoutError):
+            if away and was_connected and not isinstance(problem.__cause__ or problem, TimeoutError):
                 return self._do(request)  # an idle connection was closed; retry with a new one
             if away:
                 self.circuit.trip(problem)
@@ -150,32 +150,20 @@ def connect() -> None:
     try:
         link.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
         if link.transport.driver_type == "amqp":
-            _publish_to_nobody(link)
+            # During a memory or disk alarm RabbitMQ accepts connections but no messages. No queue takes this one.
+            link.Producer(auto_declare=False).publish(
+                b"", exchange="", routing_key=PROBED_QUEUE, confirm_timeout=CONNECT_SECONDS
+            )
     except Exception:
         _discard(link)
         raise
     link.release()
 
 
-def _publish_to_nobody(link: Connection) -> None:
-    """Publish a message to no queue and wait for the confirmation.
-
-    During a memory or disk alarm RabbitMQ accepts connections but no messages.
-    """
-    channel: Any = link.default_channel
-    message = channel.prepare_message(b"")
-    channel.basic_publish(message, exchange="", routing_key=PROBED_QUEUE, confirm_timeout=CONNECT_SECONDS)
-
-
 def _discard(link: Connection) -> None:
     """Close a failed connection, without the closing handshake of AMQP, which may hang."""
-    raw = link.connection if link.connected else None
-    collect = getattr(raw, "collect", None)
     try:
-        if collect is not None:
-            collect()
-        else:
-            link.release()
+        link.collect()
     except Exception as problem:  # noqa: BLE001 - it is thrown away in any case
         log.debug("A connection to the broker did not close cleanly: %s", problem)
 

@@ -1,10 +1,11 @@
-"""Queueing and revocation of calls in Celery. Messages contain only ids, including those of traces.
+"""Queueing of calls in Celery, and the end of processes that run calls which were settled without them.
 
 The queue has shards: each tenant uses one, and workers read them in rotation. A tenant that queues ten thousand calls
 therefore delays only itself. Shards are assigned in the store of the limits, so that tenants share one only if there
 are more active tenants than shards.
 """
 
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import Any, Final
@@ -12,19 +13,22 @@ from uuid import UUID
 
 from celery import current_app
 from django.conf import settings
-from kombu import Connection, Producer
+from kombu import Connection
 
 from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import ConcurrencyLimit
-from tools_app.calls import tracing as traced
+from tools_app.calls import tracing
 from tools_app.calls.background import broker
+from tools_app.calls.background.tasks import run_call
 from tools_app.core.runtime import Service
 
 # For how long a process uses a tenant's shard without asking for it again, and for how many tenants.
 REMEMBER_SECONDS: Final = 1.0
 MAX_REMEMBERED: Final = 10_000
-# The delivery mode of a message that survives a restart of the broker.
-PERSISTENT: Final = 2
+# A message that the broker does not confirm counts as not sent.
+CONFIRM_SECONDS: Final = 1.5
+# The control command of workers that ends the process of a call (`tools_app.runtime.worker_commands`).
+END_CALL: Final = "mcphub_end_call"
 
 # The shards of tenants that this process asked for last, and until when it uses them.
 _remembered: Service[[], dict[UUID, tuple[str, float]]] = Service(dict)
@@ -67,13 +71,6 @@ def _leased_shard(tenant_id: UUID) -> str:
     return shards[first]
 
 
-RUN_CALL = "tools_app.run_call"
-
-
-# A message that the broker does not confirm counts as not sent.
-CONFIRM_SECONDS = 1.5
-
-
 async def aenqueue(call_id: UUID, tenant_id: UUID) -> None:
     """Queue a tenant's call, which is durable, for the workers.
 
@@ -88,52 +85,24 @@ def enqueue(call_id: UUID, tenant_id: UUID) -> None:
 
 
 def _enqueue(call_id: UUID, tenant_id: UUID, link: Connection) -> None:
-    """Publish the message of a call, as Celery's message protocol 2 defines it.
-
-    `send_task` took three times as long: it looks up options that no call has, and binds the queue for each message.
-    """
-    shard, id = shard_of(tenant_id), str(call_id)
-    channel = link.default_channel
-    # Connections forget what was declared when they are opened again.
+    id, shard = str(call_id), shard_of(tenant_id)
     declared: Any = link.declared_entities
-    if shard not in declared:
-        current_app.amqp.queues[shard](channel).declare()
-        declared.add(shard)
-    with traced.traced_enqueue(current_app.conf.task_default_queue) as headers:
-        Producer(channel, auto_declare=False).publish(
-            body_of(id),
-            routing_key=shard,
-            serializer="json",
-            delivery_mode=PERSISTENT,
-            headers={**headers_of(id), **headers},
-            correlation_id=id,
-            retry=False,
-            confirm_timeout=CONFIRM_SECONDS,
-        )
-
-
-def body_of(id: str) -> tuple[Any, ...]:
-    """Return the body of the message of a call: its arguments, and what is to follow."""
-    return (id,), {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
-
-
-def headers_of(id: str) -> dict[str, Any]:
-    """Return the headers of the message of a call."""
-    return {
-        "lang": "py",
-        "task": RUN_CALL,
-        "id": id,
-        "root_id": id,
-        "parent_id": None,
-        "group": None,
-        "eta": None,
-        "expires": None,
-        "retries": 0,
-        "timelimit": [None, None],
-        "argsrepr": f"('{id}',)",
-        "kwargsrepr": "{}",
-        "ignore_result": True,
-    }
+    with tracing.traced_enqueue(settings.CELERY_TASK_DEFAULT_QUEUE) as headers:
+        options: dict[str, Any] = {
+            "task_id": id,
+            "queue": shard,
+            "headers": headers,
+            # Celery would compute them, for events that nobody reads.
+            "argsrepr": "",
+            "kwargsrepr": "",
+            "connection": link,
+            # kombu looks whether a queue is declared too, after it has copied it. New connections know of none.
+            "declare": () if shard in declared else None,
+            "retry": False,
+            "confirm_timeout": CONFIRM_SECONDS,
+        }
+        run_call.apply_async((id,), **options)
+    declared.add(shard)
 
 
 def length() -> int:
@@ -145,26 +114,22 @@ def length() -> int:
 
 
 def length_over(link: Any) -> int:
-    """Return the length of the queue, read over `link`. Raises the broker's errors."""
-    return sum(_length_of(shard, link) for shard in queue_names())
+    """Return the length of the queue, read over a connection. Raises the broker's errors."""
+    messages = 0
+    for name in queue_names():
+        with link.channel() as channel, suppress(*link.channel_errors):  # a queue that does not exist yet
+            messages += int(channel.queue_declare(name, passive=True).message_count)
+    return messages
 
 
-def _length_of(shard: str, link: Any) -> int:
-    with link.channel() as channel:
-        try:
-            return int(channel.queue_declare(shard, passive=True).message_count)
-        except link.channel_errors:
-            return 0  # the queue does not exist yet
-
-
-def revoke(call_id: UUID) -> None:
-    """Tell the workers, asynchronously, to drop a call and to end the process that runs it; threads cannot be ended.
+def end_process_of(call_id: UUID) -> None:
+    """Tell the workers, asynchronously, to end the process of a prefork pool that runs a call. Threads cannot be ended.
 
     Raises BrokerUnavailable if that is known immediately; later failures are not reported.
     """
-    broker.current().submit(partial(_revoke, call_id))
+    if not settings.CELERY_BROKER_URL.startswith("memory:"):
+        broker.current().submit(partial(_end_process_of, call_id))
 
 
-def _revoke(call_id: UUID, link: Connection) -> None:
-    embedded = str(current_app.conf.broker_url).startswith("memory:")
-    current_app.control.revoke(str(call_id), terminate=not embedded, connection=link)
+def _end_process_of(call_id: UUID, link: Connection) -> None:
+    current_app.control.broadcast(END_CALL, arguments={"call_id": str(call_id)}, connection=link)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from channels.layers import get_channel_layer
 
 from tools_app.core.runtime import Service
-from tools_app.core.thread_loops import new_loop
+from tools_app.core.thread_loops import LoopThread
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +40,7 @@ class Publisher:
         self._payload_bytes = 0
         self._is_away = False
         self._sending: asyncio.Task[None] | None = None
-        self._loop = new_loop()
-        self._thread = threading.Thread(target=self._run, name="notifications", daemon=True)
-        self._thread.start()
+        self._loop = LoopThread("notifications", _close_layer)
 
     def notify(self, notifications: Iterable[tuple[str, bytes]]) -> None:
         """Send topics soon, each with its payload if that is not empty. Thread-safe."""
@@ -55,21 +53,15 @@ class Publisher:
                     if payload and self._payload_bytes <= MAX_PAYLOAD_BYTES:
                         payloads.append(payload)
         if is_idle:
-            self._loop.call_soon_threadsafe(self._wake)
+            self._loop.call_soon(self._wake)
 
     def close(self) -> None:
         """Stop the thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CLOSE_SECONDS)
-
-    def _run(self) -> None:
-        self._loop.run_forever()
-        self._loop.run_until_complete(_close_layer())
-        self._loop.close()
+        self._loop.stop(CLOSE_SECONDS)
 
     def _wake(self) -> None:
         if self._sending is None or self._sending.done():
-            self._sending = self._loop.create_task(self._send_all())
+            self._sending = asyncio.get_running_loop().create_task(self._send_all())
 
     async def _send_all(self) -> None:
         """Send until no topic is left. Topics published meanwhile are sent together."""

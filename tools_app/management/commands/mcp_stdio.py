@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import threading
 from argparse import ArgumentParser
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,6 +13,7 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from tools_app.access.principal import Credential, Principal, authenticate, operator_principal
+from tools_app.core.threads import leave_stragglers_behind
 from tools_app.models import Tenant
 from tools_app.runtime import process
 from tools_app.server.worker import EmbeddedWorker, WorkerNotStarted
@@ -22,7 +22,6 @@ from tools_app.transport import shutdown, stdio
 KEY_VARIABLE = "MCPHUB_API_KEY"
 STDIN, STDOUT, STDERR = 0, 1, 2
 WORKER_STOP_SECONDS = 3.0
-STRAGGLER_SECONDS = 2.0
 
 Authenticate = Callable[[], Awaitable[Principal | None]]
 
@@ -51,7 +50,7 @@ class Command(BaseCommand):
             if worker is not None:
                 worker.stop(WORKER_STOP_SECONDS)
             process.stop_recording()
-        _leave_stragglers_behind()
+        leave_stragglers_behind()
 
 
 def _check_database() -> None:
@@ -105,10 +104,3 @@ async def _serve(caller: Authenticate, source: int, sink: int) -> None:
     stopping.cancel()
     serving.cancel()
     await asyncio.gather(serving, stopping, return_exceptions=True)
-
-
-def _leave_stragglers_behind() -> None:
-    """End the process although a thread still reads from an open standard input."""
-    watchdog = threading.Timer(STRAGGLER_SECONDS, os._exit, args=[0])
-    watchdog.daemon = True
-    watchdog.start()

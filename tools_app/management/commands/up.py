@@ -1,10 +1,8 @@
 """`manage.py up`: set up a new hub if necessary, and run it."""
 
 import errno
-import os
 import signal
 import socket
-import threading
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Callable
 from typing import Any
@@ -17,13 +15,13 @@ from django.db import connections
 from tools_app.access.keys import WeakKey, check_strength
 from tools_app.catalog import authoring
 from tools_app.core import schema_state
+from tools_app.core.threads import leave_stragglers_behind, start_thread
 from tools_app.doctor.configuration import is_embedded
 from tools_app.server import first_run, startup_checks, supervisor
 from tools_app.server.base import SERVERS, UVICORN, NotListening, bind, inherited_socket, url_of
 from tools_app.server.embedded import EmbeddedHub
 from tools_app.server.worker import WorkerNotStarted
 
-STRAGGLER_SECONDS = 2.0
 MAX_PORT = 65_535
 WORKERS_APART = "Background tools run in separate workers. Start them with: celery -A mcphub worker --pool threads\n\n"
 WORKER_WITHIN = (
@@ -74,15 +72,15 @@ class Command(BaseCommand):
         _stop_on_signals(hub)
         self._run(hub, lambda: self._announce(hub.url, prepared, options, _about_workers(options)))
         self._say("mcphub has stopped.")
-        _leave_stragglers_behind()
+        leave_stragglers_behind()
 
     def _serve_supervised(self, channel: socket.socket, options: dict[str, Any]) -> None:
         """Serve as one of several web processes, prepared by the supervisor."""
         hub = EmbeddedHub(inherited_socket(options["fd"]), with_worker=False, server=options["server"])
         _stop_on_signals(hub)
-        threading.Thread(target=_stop_when_alone, args=[hub, channel], name="supervised", daemon=True).start()
+        start_thread("supervised", lambda: _stop_when_alone(hub, channel))
         self._run(hub, lambda: channel.sendall(supervisor.READY))
-        _leave_stragglers_behind()
+        leave_stragglers_behind()
 
     def _run(self, hub: EmbeddedHub, ready: Callable[[], None]) -> None:
         try:
@@ -206,13 +204,3 @@ def _stop_when_alone(hub: EmbeddedHub, channel: socket.socket) -> None:
     """Stop when the supervisor has died: no process would restart or stop this one."""
     channel.recv(1)
     hub.stop()
-
-
-def _leave_stragglers_behind() -> None:
-    """End the process although a tool ignores its cancellation: Python would wait for its thread forever.
-
-    By now each call is recorded, and nothing is left to write.
-    """
-    watchdog = threading.Timer(STRAGGLER_SECONDS, os._exit, args=[0])
-    watchdog.daemon = True
-    watchdog.start()

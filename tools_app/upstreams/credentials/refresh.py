@@ -6,7 +6,6 @@ growing delay, until somebody has to sign in again.
 
 import asyncio
 import logging
-import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
@@ -15,14 +14,16 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from django.db import DatabaseError
-from django.db.models import F, Q, Window
+from django.db.models import F, Window
 from django.db.models.functions import RowNumber
 from django.utils import timezone
 
 from tools_app.catalog import authoring
 from tools_app.catalog.kinds import upstream as kind
+from tools_app.core import leases
 from tools_app.core.database import run_in_db_thread, run_in_db_thread_unbounded
 from tools_app.core.runtime import Service
+from tools_app.core.thread_loops import LoopThread
 from tools_app.models import CredentialKind, UpstreamCredential
 from tools_app.tool_api.results import ToolError
 from tools_app.upstreams.credentials import store
@@ -56,14 +57,12 @@ class Refresher:
     """Refreshes tokens on an event loop of its own, where a refresh goes on when the call that wanted it has ended."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="upstream-tokens", daemon=True)
-        self._thread.start()
+        self._loop = LoopThread("upstream-tokens")
         self._batch: Future[None] | None = None
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Run a coroutine on the loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return self._loop.submit(work)
 
     def run(self) -> None:
         """Start the refreshes that are due, unless some are in progress."""
@@ -74,10 +73,7 @@ class Refresher:
         """Wait a little for the refreshes in progress: a new token that is not stored is lost."""
         with suppress(TimeoutError):
             self.submit(_finish_pending()).result(CLOSE_SECONDS)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CLOSE_SECONDS)
-        if not self._loop.is_running():
-            self._loop.close()
+        self._loop.stop(CLOSE_SECONDS)
 
 
 # The refresher of this process.
@@ -144,7 +140,7 @@ def _due() -> list[tuple[UUID, UUID]]:
     now = timezone.now()
     rows = UpstreamCredential.objects.filter(
         is_usable(),
-        Q(claimed_until=None) | Q(claimed_until__lte=now),
+        leases.free(now),
         kind=CredentialKind.OAUTH,
         refresh_at__lte=now,
         upstream__enabled=True,
@@ -166,7 +162,7 @@ def _claim(
     # Of calls that were refused together, the last ones come when the first has stored its new token.
     if row.refresh_at > now if rejected is None else row.updated_at != rejected.updated_at:
         return None
-    if not _unchanged(row).filter(claimed_until=row.claimed_until).update(claimed_until=now + CLAIM_LIFETIME):
+    if not leases.claim(_unchanged(row), CLAIM_LIFETIME):
         return None
     tokens = Tokens.read(store.unseal(row))
     url = row.upstream.url

@@ -7,10 +7,11 @@ whole process for ever. `subprocess` runs no Python in the child.
 
 import asyncio
 import subprocess
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Self
+
+from tools_app.core.threads import start_thread
 
 
 class PipedProcess:
@@ -25,7 +26,7 @@ class PipedProcess:
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self._pipes: list[asyncio.BaseTransport] = []
-        threading.Thread(target=self._reap, name=f"process-{popen.pid}", daemon=True).start()
+        start_thread(f"process-{popen.pid}", self._reap)
 
     @classmethod
     async def start(cls, command: Sequence[str], environment: Mapping[str, str], limit: int) -> Self:
