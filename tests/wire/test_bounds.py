@@ -293,7 +293,7 @@ def time_of_body(ctx: ProbeContext) -> Answers:
 
 @probe("idle time within a request, or between two")
 def pause(ctx: ProbeContext) -> None:
-    """Shown by `tests/server/test_idle_connections.py` with a shorter one."""
+    """Shown by `tests/server/test_boundary.py` with a shorter one."""
 
 
 @probe("connections of an IP address to a process")
@@ -308,7 +308,7 @@ def pipelined(_ctx: ProbeContext) -> None:
 
 @probe("time in which a client reads nothing of what it is sent")
 def reading(_ctx: ProbeContext) -> None:
-    """Shown by `tests/server/test_idle_connections.py` and `test_websockets.py` with a shorter one."""
+    """Shown by `tests/server/test_boundary.py` with a shorter one."""
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from tools_app.transport.connection import Connection
 from tools_app.transport.dispatch import as_rpc_error
 from tools_app.transport.handler import RequestAuthenticator, check_host_and_origin
 from tools_app.transport.incoming import Incoming
-from tools_app.transport.request import AsgiRequest
+from tools_app.transport.request import AsgiRequest, Disconnected
 
 log = logging.getLogger(__name__)
 
@@ -130,8 +130,8 @@ class WebSocketConsumer(AsyncWebsocketConsumer):
             web.busy -= 1
             self._empty_inbox()
             if not self._is_disconnected:
-                # Raised by a server whose client has disconnected meanwhile.
-                with suppress(OSError):
+                # The client has disconnected meanwhile, or does not read.
+                with suppress(OSError, Disconnected):
                     await self.close(code)
 
     async def _messages(self) -> AsyncIterator[Incoming]:
