@@ -1,17 +1,21 @@
 """Clients that send or read too slowly, under both servers. They are cut off; those that go on, slowly, are not."""
 
+import asyncio
 import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.client import HTTPResponse
+from typing import Any
 
 import pytest
 import websockets.sync.client
 
 from tests.processes.hub import WAIT_SECONDS, Connect, listening
-from tests.server.frames import CLOSE, TEXT, Frame, close_code, frame, handshake, read_frame
+from tests.server.frames import TEXT, Frame, frame, handshake, read_frame
+from tools_app.server import boundary
 from tools_app.server.base import SERVERS
+from tools_app.transport.request import BodyTooSlow
 
 # They wait for longer than a server does.
 pytestmark = pytest.mark.slow
@@ -181,16 +185,15 @@ def test_little_is_read_while_the_application_receives_nothing(connect: Connect)
         assert read_frame(client) == Frame(TEXT, b"x" * 100_000)
 
 
-def test_a_message_that_is_too_large_closes_the_connection(connect: Connect) -> None:
-    with connect() as client:
-        handshake(client)
-        with contextlib.suppress(ConnectionError):
-            client.sendall(frame(TEXT, b"x" * (MAX_MESSAGE_BYTES + 1)))
-        assert close_code(client) in (1009, None)
+def test_a_body_that_does_not_begin_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boundary, "IDLE_SECONDS", 0.05)
 
+    async def application(_scope: Any, receive: Any, _send: Any) -> None:
+        with pytest.raises(BodyTooSlow):
+            await receive()
 
-def test_a_client_may_close_a_websocket(connect: Connect) -> None:
-    with connect() as client:
-        handshake(client)
-        client.sendall(frame(CLOSE, b"\x03\xe8"))
-        assert close_code(client) == 1000
+    async def send(_message: Any) -> None:
+        pytest.fail("nothing is sent")
+
+    request = boundary.Boundary(application)({"type": "http"}, asyncio.Event().wait, send)  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(request, WAIT_SECONDS))

@@ -16,22 +16,15 @@ from typing import Any
 
 import pytest
 from amqp import Connection as AmqpConnection
-from autobahn.websocket.protocol import WebSocketProtocol as AutobahnProtocol
 from celery import current_app
 from celery.apps.worker import Worker
 from celery.concurrency.thread import TaskPool
 from celery.worker import WorkController, state, strategy
 from celery.worker.consumer import Consumer
 from celery.worker.control import Panel
-from daphne.http_protocol import WebRequest
-from daphne.server import Server as Daphne
-from daphne.ws_protocol import WebSocketProtocol
 from kombu import transport as kombu_transport
 from kombu.transport import memory
-from twisted.internet import reactor
-from twisted.internet.abstract import FileDescriptor
 from twisted.web.http import HTTPChannel
-from twisted.web.http import Request as TwistedRequest
 from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -51,101 +44,9 @@ PARTS: list[tuple[str, str, Any, str, str]] = [
         "tools_app.server.daphne",
         "Twisted",
         HTTPChannel,
-        "requests persistent length _command _path _version allHeadersReceived rawDataReceived",
-        "a request is not passed to the application before its body: bounds on bodies and 401 come too late",
-    ),
-    (
-        "tools_app.server.daphne",
-        "Twisted",
-        HTTPChannel,
-        "checkPersistence",
+        "persistent",
         "connections are not drained: a stopping hub loses requests",
     ),
-    (
-        "tools_app.server.daphne",
-        "Twisted",
-        HTTPChannel,
-        "_send100Continue",
-        "a client is told to send a body that the hub refuses",
-    ),
-    (
-        "tools_app.server.daphne",
-        "Twisted",
-        HTTPChannel,
-        "_respondToBadRequestAndDisconnect lineLengthExceeded MAX_LENGTH totalHeadersSize",
-        "the head of a request has no bound",
-    ),
-    (
-        "tools_app.server.daphne",
-        "Twisted",
-        HTTPChannel,
-        "timeOut timeoutConnection",
-        "a silent connection is kept for ever",
-    ),
-    (
-        "tools_app.server.daphne",
-        "Twisted",
-        HTTPChannel,
-        "_waitingForTransport",
-        "a response to a client that does not read fills the memory",
-    ),
-    (
-        "tools_app.server.daphne",
-        "Twisted",
-        TwistedRequest,
-        "gotLength handleContentChunk requestReceived finished parsePOSTFormSubmission",
-        "bodies are stored in memory or temporary files before the application sees them",
-    ),
-    (
-        "tools_app.server.daphne",
-        "daphne",
-        WebRequest,
-        "application_queue _response_started",
-        "the body of a request does not reach the application",
-    ),
-    (
-        "tools_app.server.daphne",
-        "daphne",
-        Daphne,
-        "create_application handle_reply application_instance",
-        "messages to the application, or to a slow client, are queued without a bound",
-    ),
-    (
-        "tools_app.server.daphne",
-        "daphne",
-        Daphne,
-        "connections disconnected http_factory ws_factory endpoints",
-        "connections that the hub has accepted are not served",
-    ),
-    (
-        "tools_app.server.daphne_websocket",
-        "autobahn",
-        AutobahnProtocol,
-        "sendMessage maxMessagePayloadSize",
-        "long results over a WebSocket close it, or messages from clients have no bound",
-    ),
-    (
-        "tools_app.server.daphne_websocket",
-        "autobahn",
-        AutobahnProtocol,
-        "message_data message_data_total_length inside_message current_frame failedByMe onMessageBegin",
-        "the memory of large messages has no bound",
-    ),
-    (
-        "tools_app.server.daphne_websocket",
-        "autobahn",
-        AutobahnProtocol,
-        "onMessageFrameData onMessageFrameEnd onPing onPong _sendAutoPing",
-        "small fragments and pings have no bound",
-    ),
-    (
-        "tools_app.server.daphne_websocket",
-        "Twisted",
-        FileDescriptor,
-        "dataBuffer offset _tempDataLen",
-        "clients that do not read their responses are not noticed",
-    ),
-    ("tools_app.server.daphne", "Twisted", reactor, "_asyncioEventloop", "the hub finds no event loop under Daphne"),
     (
         "tools_app.server.uvicorn",
         "uvicorn",
@@ -285,18 +186,6 @@ def test_an_override_takes_what_the_library_passes(ours: Callable[..., Any], the
     required = [name for name, each in inspect.signature(theirs).parameters.items() if each.kind < each.VAR_POSITIONAL]
 
     assert takes_all or len(own) == len(required), f"{theirs.__qualname__} takes {required} now"
-
-
-def test_twisted_passes_a_request_on_when_its_head_is_complete() -> None:
-    assert "self.allHeadersReceived()" in source(HTTPChannel), "bodies are gathered before the application sees them"
-    assert "self.checkPersistence(" in source(HTTPChannel), "connections are not drained"
-    assert "self._send100Continue()" in source(HTTPChannel), "clients are told to send bodies that the hub refuses"
-
-
-def test_daphne_calls_what_the_hub_replaces() -> None:
-    assert "create_application" in source(WebRequest), "messages to the application have no bound"
-    assert 'self.connections[protocol]["application_instance"]' in source(Daphne), "applications are never cleaned up"
-    assert issubclass(WebSocketProtocol, AutobahnProtocol)
 
 
 def test_celery_passes_to_a_strategy_what_the_hub_takes() -> None:

@@ -19,8 +19,6 @@ from tools_app.models import Membership, Role, Tenant
 from tools_app.server.embedded import EmbeddedHub
 from tools_app.transport import page_guard, request_head
 
-pytestmark = pytest.mark.servers
-
 FORM = "application/x-www-form-urlencoded"
 ENDLESS = {"Transfer-Encoding": "chunked"}
 HUGE = {"Content-Length": str(200 * 1024 * 1024)}

@@ -106,7 +106,6 @@ from tools_app.protocol import jsonrpc, schema_bounds
 from tools_app.protocol.authoring_schema import check_schema
 from tools_app.protocol.errors import OVER_LIMIT, RpcError
 from tools_app.protocol.schema import TOO_MUCH_WORK, CompiledSchema
-from tools_app.server.websocket_input import SMALL_BYTES
 from tools_app.tenant_config import document, reader
 from tools_app.tool_api.context import ToolContext
 from tools_app.tool_api.results import ToolError
@@ -207,12 +206,6 @@ def headers(ctx: ProbeContext) -> Answers:
     return first, second
 
 
-@probe("line and headers of a request")
-def head(ctx: ProbeContext) -> Answers:
-    # Servers check it piece by piece, so that a little more may pass.
-    return get(ctx, **{"X-Long": "y" * 30_000}), get(ctx, **{"X-Long": "y" * 200_000})
-
-
 @probe("path of a request")
 def path(ctx: ProbeContext) -> Answers:
     assert get(ctx, "/" + "x" * (request_head.MAX_PATH_BYTES - 1)).status_code == 404
@@ -291,19 +284,9 @@ def time_of_body(ctx: ProbeContext) -> Answers:
     return ctx.post(PING), ctx.client.http.send(response)
 
 
-@probe("idle time within a request, or between two")
+@probe("pause within a body")
 def pause(ctx: ProbeContext) -> None:
     """Shown by `tests/server/test_boundary.py` with a shorter one."""
-
-
-@probe("connections of an IP address to a process")
-def connections(_ctx: ProbeContext) -> None:
-    """Shown by `tests/server/test_address_limit.py` with a smaller bound."""
-
-
-@probe("pipelined requests of a connection")
-def pipelined(_ctx: ProbeContext) -> None:
-    """Shown by `tests/server/test_uvicorn.py`."""
 
 
 @probe("time in which a client reads nothing of what it is sent")
@@ -369,11 +352,6 @@ def waiting_pages(_ctx: ProbeContext) -> None:
 @probe("message over a WebSocket")
 def message_over_a_websocket(ctx: ProbeContext) -> None:
     """Shown by `tests/wire/test_websocket.py`."""
-
-
-@probe(f"pings, pongs and fragments below {SMALL_BYTES} bytes over a WebSocket")
-def small_frames(_ctx: ProbeContext) -> None:
-    """Shown by `tests/server/test_websockets.py`."""
 
 
 @probe("body of a request to `/mcp`")

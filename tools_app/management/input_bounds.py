@@ -28,12 +28,10 @@ from tools_app.management.sign_in_bounds import sign_in_bounds
 from tools_app.management.upstream_bounds import upstream_bounds
 from tools_app.models import validators, versioned
 from tools_app.protocol import jsonrpc, schema, schema_bounds
-from tools_app.protocol.close_codes import TOO_MANY, TOO_MANY_FRAMES, TOO_SLOW
+from tools_app.protocol.close_codes import TOO_MANY
 from tools_app.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, NOT_PERMITTED, OVER_LIMIT, PARSE_ERROR
 from tools_app.runtime import api_sources
-from tools_app.server import address_limit
-from tools_app.server.base import IDLE_SECONDS, MAX_HEAD_BYTES, MAX_PIPELINED
-from tools_app.server.websocket_input import MAX_SMALL_FRAMES, SMALL_BYTES, SMALL_FRAMES_PER_SECOND
+from tools_app.server.boundary import IDLE_SECONDS
 from tools_app.tenant_config import reader
 from tools_app.transport import legacy_sse, page_guard, request_head, sse_mailbox, state
 from tools_app.transport.stranger_queue import PAGES, STRANGERS
@@ -53,22 +51,17 @@ def _http() -> Sequence[Bound]:
         f"{request_memory.BODY_SECONDS:g} s and 1 s for each {request_memory.BYTES_PER_SECOND // 1024} KiB allowed"
     )
     return (
-        Bound("headers of a request", f"{request_head.MAX_HEADERS}", 431),
-        Bound("line and headers of a request", f"{MAX_HEAD_BYTES} bytes", 400, note="the connection closes"),
+        Bound("headers of a request", f"{request_head.MAX_HEADERS}, {request_head.MAX_HEADER_BYTES} bytes", 431),
         Bound("path of a request", f"{request_head.MAX_PATH_BYTES} bytes, no U+0000", 414, note="400 for U+0000"),
         Bound("query of a request", f"{request_head.MAX_QUERY_BYTES} bytes, no U+0000", 414, note="400 for U+0000"),
-        Bound("`Host` of a request", "one, the same as in an absolute target", 400),
+        Bound("`Host` of a request", "one", 400),
         Bound("body without a valid API key, to `/mcp`", "not read", 401, NOT_PERMITTED, note=closes),
         Bound("body of a request to `/mcp`", of_setting("MCPHUB_MAX_BODY_BYTES", "bytes"), 413, INVALID_REQUEST),
         Bound("body without a login, to any other path", f"{page_guard.MAX_FORM_BYTES} bytes", 413, note=closes),
         Bound("body of a user's upload to `/admin/`", f"{page_guard.MAX_UPLOAD_BYTES} bytes", 413),
         Bound("body of a user's request to `/api/`", of_setting("MCPHUB_MAX_BODY_BYTES", "bytes"), 413),
-        Bound("time to receive a body", seconds, 408, note=f"a WebSocket closes with {TOO_SLOW}"),
-        Bound(
-            "idle time within a request, or between two",
-            f"{IDLE_SECONDS:g} s",
-            note="the connection closes",
-        ),
+        Bound("time to receive a body", seconds, 408),
+        Bound("pause within a body", f"{IDLE_SECONDS:g} s", 408, note="Daphne: the connection closes after 60 s"),
         Bound("time in which a client reads nothing of what it is sent", f"{IDLE_SECONDS:g} s", note="it is cut off"),
         Bound(
             "bodies above 64 KiB that a tenant sends at once",
@@ -82,26 +75,11 @@ def _http() -> Sequence[Bound]:
             _together(request_memory.RESULTS, request_memory.RESULTS_IN_ALL, "MCPHUB_MAX_RESULT_BYTES"),
             note=f"the call fails with the reason, other requests with 429, after {request_memory.WAIT_SECONDS:g} s",
         ),
-        Bound(
-            "connections of an IP address to a process",
-            f"{address_limit.MAX_CONNECTIONS}, at most half of the process's open files",
-            note="the connection closes; not counted with `MCPHUB_TRUSTED_PROXIES`",
-        ),
-        Bound(
-            "pipelined requests of a connection",
-            f"{MAX_PIPELINED}",
-            note="400, and the connection closes; Daphne stops reading after 16 KiB",
-        ),
         Bound("queued requests of a tenant", f"{state.MAX_WAITING}", note=WAITING),
         Bound("queued requests without a known API key", f"{STRANGERS.max_waiting}", note=WAITING),
         Bound("queued requests for pages", f"{PAGES.max_waiting}", note="503, `Retry-After`"),
         Bound(
             "message over a WebSocket", of_setting("MCPHUB_MAX_BODY_BYTES", "bytes"), note="closes with 4413 or 1009"
-        ),
-        Bound(
-            f"pings, pongs and fragments below {SMALL_BYTES} bytes over a WebSocket",
-            f"{MAX_SMALL_FRAMES} at once, {SMALL_FRAMES_PER_SECOND} per second",
-            note=f"closes with {TOO_MANY_FRAMES}",
         ),
     )
 

@@ -5,13 +5,12 @@ import logging
 import socket
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from channels.routing import get_default_application
 from django.conf import settings
 
 from tools_app.runtime import process
-from tools_app.server.base import DAPHNE, UVICORN, url_of
+from tools_app.server.base import DAPHNE, UVICORN, AsgiServer, url_of
 from tools_app.server.boundary import Boundary
 from tools_app.server.worker import EmbeddedWorker
 from tools_app.transport import shutdown
@@ -93,7 +92,7 @@ async def _try(step: Callable[[], Awaitable[None]]) -> None:
         logger.exception("A step of the shutdown failed.")
 
 
-def _create_server(name: str, boundary: Boundary, listener: socket.socket) -> Any:
+def _create_server(name: str, boundary: Boundary, listener: socket.socket) -> AsgiServer:
     # Only the selected server is imported.
     if name == DAPHNE:
         from tools_app.server.daphne import DaphneServer  # noqa: PLC0415
