@@ -17,7 +17,7 @@ from django.conf import settings
 from django.core.management import get_commands, load_command_class
 
 from tools_app.documentation import search
-from tools_app.server import base, supervisor
+from tools_app.server import boundary, supervisor
 from tools_app.transport import routing
 from tools_app.upstreams.isolation import cgroups
 
@@ -287,8 +287,15 @@ def test_nginx_takes_bodies_as_large_as_the_hub_does():
 def test_nginx_closes_idle_connections_before_the_hub_does():
     upstream = block("upstream mcphub {")
 
-    assert seconds(directive("keepalive_timeout", upstream)) < base.IDLE_SECONDS / 2
+    # Daphne closes them after 60 seconds.
+    assert seconds(directive("keepalive_timeout", upstream)) <= min(boundary.IDLE_SECONDS, 60.0) / 2
     assert directive("proxy_http_version") == "1.1"
+
+
+def test_nginx_bounds_what_only_a_proxy_can():
+    assert directive("large_client_header_buffers") == "4 8k"
+    assert directive("limit_conn") == "addresses 2000"
+    assert max(seconds(directive(f"{name}_timeout")) for name in ("client_header", "client_body", "send")) <= 60
 
 
 def test_nginx_never_sends_a_call_twice():

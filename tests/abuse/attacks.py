@@ -293,10 +293,6 @@ def batches(hub: Hub, deadline: float) -> None:
 def headers(hub: Hub, deadline: float) -> None:
     many = {f"X-{number}": "y" * 20 for number in range(90)}
     by_many(lambda: Sender(hub), deadline, lambda one, turn: one.send("GET", "/healthz", headers=many), 200)
-    endless = [["GET / HTTP/1.1"]] * SENDERS
-    piece = b"X-Header: " + b"y" * 8000 + b"\r\n"
-    lines = [lambda head=head: pour(hub, head, piece, deadline, 20 * MEGABYTE) for head in endless]  # type: ignore[misc]
-    at_once(deadline, lines)
 
 
 # --- What an upstream of the attacker sends ------------------------------------------------------------------------

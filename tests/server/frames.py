@@ -4,7 +4,7 @@ import socket
 import struct
 from typing import NamedTuple
 
-CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
+CONTINUATION, TEXT, PING = 0, 1, 9
 
 
 class Frame(NamedTuple):
@@ -24,8 +24,8 @@ def frame(opcode: int, payload: bytes = b"", *, fin: bool = True) -> bytes:
     return bytes([fin << 7 | opcode]) + length + bytes(4) + payload
 
 
-def handshake_of(connection: socket.socket, path: str = "/", *headers: str) -> bytes:
-    """The request that opens a WebSocket."""
+def handshake(connection: socket.socket, path: str = "/", *headers: str) -> None:
+    """Open a WebSocket on a connection."""
     lines = [
         f"GET {path} HTTP/1.1",
         f"Host: {connection.getpeername()[0]}",
@@ -35,12 +35,7 @@ def handshake_of(connection: socket.socket, path: str = "/", *headers: str) -> b
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
         *headers,
     ]
-    return "\r\n".join([*lines, "", ""]).encode()
-
-
-def handshake(connection: socket.socket, path: str = "/", *headers: str) -> None:
-    """Open a WebSocket on a connection."""
-    connection.sendall(handshake_of(connection, path, *headers))
+    connection.sendall("\r\n".join([*lines, "", ""]).encode())
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         received = connection.recv(1)
@@ -60,14 +55,6 @@ def read_frame(connection: socket.socket) -> Frame | None:
         return Frame(first & 15, _exactly(connection, length))
     except (EOFError, ConnectionError):
         return None
-
-
-def close_code(connection: socket.socket) -> int | None:
-    """The code with which the server closes the connection; None if it was cut off."""
-    while (received := read_frame(connection)) is not None:
-        if received.opcode == CLOSE:
-            return int.from_bytes(received.payload[:2])
-    return None
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:

@@ -5,7 +5,6 @@ message says what stopped working; what to do is in the module.
 """
 
 import ast
-import asyncio
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -15,22 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from autobahn.websocket.protocol import WebSocketProtocol as AutobahnProtocol
 from celery.worker import WorkController, state
 from celery.worker.request import Request
-from daphne.http_protocol import WebRequest
-from daphne.server import Server as Daphne
-from daphne.ws_protocol import WebSocketProtocol
 from kombu import Connection
-from twisted.internet import reactor
-from twisted.internet.abstract import FileDescriptor
 from twisted.web.http import HTTPChannel
-from twisted.web.http import Request as TwistedRequest
-from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn import Config, Server
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
-from websockets.protocol import Protocol as WebSocketParser
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,180 +36,26 @@ PARTS: list[tuple[str, str, Any, str, str]] = [
         "tools_app.server.daphne",
         "Twisted",
         HTTPChannel,
-        "requests persistent length _command _path _version allHeadersReceived rawDataReceived",
-        "a request is not passed to the application before its body: bounds on bodies and 401 come too late",
-    ),
-    (
-        "tools_app.server.daphne",
-        "Twisted",
-        HTTPChannel,
-        "checkPersistence",
-        "connections are not drained: a stopping hub loses requests",
-    ),
-    (
-        "tools_app.server.daphne",
-        "Twisted",
-        HTTPChannel,
-        "_send100Continue",
-        "a client is told to send a body that the hub refuses",
-    ),
-    (
-        "tools_app.server.daphne",
-        "Twisted",
-        HTTPChannel,
-        "_respondToBadRequestAndDisconnect lineLengthExceeded MAX_LENGTH totalHeadersSize",
-        "the head of a request has no bound",
-    ),
-    (
-        "tools_app.server.daphne",
-        "Twisted",
-        HTTPChannel,
-        "timeOut timeoutConnection",
-        "a silent connection is kept for ever",
-    ),
-    (
-        "tools_app.server.daphne",
-        "Twisted",
-        HTTPChannel,
-        "_waitingForTransport",
-        "a response to a client that does not read fills the memory",
-    ),
-    (
-        "tools_app.server.daphne",
-        "Twisted",
-        TwistedRequest,
-        "gotLength handleContentChunk requestReceived finished parsePOSTFormSubmission",
-        "bodies are stored in memory or temporary files before the application sees them",
-    ),
-    (
-        "tools_app.server.daphne",
-        "daphne",
-        WebRequest,
-        "application_queue _response_started",
-        "the body of a request does not reach the application",
-    ),
-    (
-        "tools_app.server.daphne",
-        "daphne",
-        Daphne,
-        "create_application handle_reply application_instance",
-        "messages to the application, or to a slow client, are queued without a bound",
-    ),
-    (
-        "tools_app.server.daphne",
-        "daphne",
-        Daphne,
-        "connections disconnected http_factory ws_factory endpoints",
-        "connections that the hub has accepted are not served",
-    ),
-    (
-        "tools_app.server.daphne_websocket",
-        "autobahn",
-        AutobahnProtocol,
-        "sendMessage maxMessagePayloadSize",
-        "long results over a WebSocket close it, or messages from clients have no bound",
-    ),
-    (
-        "tools_app.server.daphne_websocket",
-        "autobahn",
-        AutobahnProtocol,
-        "message_data message_data_total_length inside_message current_frame failedByMe onMessageBegin",
-        "the memory of large messages has no bound",
-    ),
-    (
-        "tools_app.server.daphne_websocket",
-        "autobahn",
-        AutobahnProtocol,
-        "onMessageFrameData onMessageFrameEnd onPing onPong _sendAutoPing",
-        "small fragments and pings have no bound",
-    ),
-    (
-        "tools_app.server.daphne_websocket",
-        "Twisted",
-        FileDescriptor,
-        "dataBuffer offset _tempDataLen",
-        "clients that do not read their responses are not noticed",
-    ),
-    ("tools_app.server.daphne", "Twisted", reactor, "_asyncioEventloop", "the hub finds no event loop under Daphne"),
-    (
-        "tools_app.server.uvicorn",
-        "uvicorn",
-        HttpToolsProtocol,
-        "cycle scope headers url transport send_400_response on_body",
-        "heads and late bodies of requests have no bound, and idle connections are not noticed",
-    ),
-    (
-        "tools_app.server.uvicorn",
-        "uvicorn",
-        HttpToolsProtocol,
-        "on_headers_complete expect_100_continue",
-        "the host of an absolute target is not compared with the Host header",
-    ),
-    (
-        "tools_app.server.uvicorn",
-        "uvicorn",
-        HttpToolsProtocol,
-        "pipeline client",
-        "pipelined requests and connections of an address have no bound",
-    ),
-    ("tools_app.server.uvicorn", "uvicorn", HttpToolsProtocol, "shutdown", "connections are not closed at the end"),
-    (
-        "tools_app.server.uvicorn",
-        "uvicorn",
-        RequestResponseCycle,
-        "response_complete more_body keep_alive",
+        "persistent",
         "connections are not drained: a stopping hub loses requests",
     ),
     (
         "tools_app.server.uvicorn",
         "uvicorn",
-        RequestResponseCycle,
-        "transport",
-        "the head and the body of a response do not leave together",
+        Server,
+        "capture_signals startup",
+        "the hub is not told when it listens, and does not stop by its own signal handlers",
     ),
     (
         "tools_app.server.uvicorn",
         "uvicorn",
-        ServerState,
-        "connections tasks default_headers",
+        Server,
+        "servers server_state",
         "connections are not drained: a stopping hub loses requests",
     ),
-    ("tools_app.server.uvicorn", "uvicorn", Config, "load get_loop_factory", "uvicorn does not start"),
-    (
-        "tools_app.server.uvicorn_websocket",
-        "uvicorn",
-        WebSocketsSansIOProtocol,
-        "conn frames handle_text handle_bytes handle_cont handle_ping handle_pong curr_msg_data_type",
-        "small fragments and pings have no bound",
-    ),
-    (
-        "tools_app.server.uvicorn_websocket",
-        "uvicorn",
-        WebSocketsSansIOProtocol,
-        "queue scope read_paused handle_connect handle_close send_receive_event_to_app handshake_complete",
-        "the memory of large messages has no bound",
-    ),
-    (
-        "tools_app.server.uvicorn_websocket",
-        "uvicorn",
-        WebSocketsSansIOProtocol,
-        "writable pong_timer pending_ping_payload schedule_ping send_keepalive_ping stop_keepalive close_sent",
-        "clients of WebSockets that do not read are not noticed",
-    ),
-    (
-        "tools_app.server.uvicorn_websocket",
-        "uvicorn",
-        WebSocketsSansIOProtocol,
-        "keepalive_timeout close_timer",
-        "clients that do not read are never cut off, and those whose messages wait are",
-    ),
-    (
-        "tools_app.server.uvicorn_websocket",
-        "websockets",
-        WebSocketParser,
-        "reader",
-        "the memory of large messages has no bound",
-    ),
+    ("tools_app.server.uvicorn", "uvicorn", ServerState, "connections", "the same"),
+    ("tools_app.server.uvicorn", "uvicorn", HttpToolsProtocol, "shutdown", "the same"),
+    ("tools_app.server.uvicorn", "uvicorn", Config, "get_loop_factory", "uvicorn does not start"),
     (
         "tools_app.server.worker",
         "celery",
@@ -297,30 +133,6 @@ def test_an_override_takes_what_the_library_passes(ours: Callable[..., Any], the
     required = [name for name, each in inspect.signature(theirs).parameters.items() if each.kind < each.VAR_POSITIONAL]
 
     assert takes_all or len(own) == len(required), f"{theirs.__qualname__} takes {required} now"
-
-
-def test_twisted_passes_a_request_on_when_its_head_is_complete() -> None:
-    assert "self.allHeadersReceived()" in source(HTTPChannel), "bodies are gathered before the application sees them"
-    assert "self.checkPersistence(" in source(HTTPChannel), "connections are not drained"
-    assert "self._send100Continue()" in source(HTTPChannel), "clients are told to send bodies that the hub refuses"
-
-
-def test_daphne_calls_what_the_hub_replaces() -> None:
-    assert "create_application" in source(WebRequest), "messages to the application have no bound"
-    assert 'self.connections[protocol]["application_instance"]' in source(Daphne), "applications are never cleaned up"
-    assert issubclass(WebSocketProtocol, AutobahnProtocol)
-
-
-def test_a_connection_of_uvicorn_begins_without_a_request_and_counts_itself() -> None:
-    async def scenario() -> None:
-        config = Config(lambda: None, interface="asgi3", log_config=None, lifespan="off")
-        config.load()
-        connection, held = HttpToolsProtocol(config, ServerState(), {}, asyncio.get_running_loop()), ServerState()
-        assert connection.cycle is None
-        assert connection.scope is None
-        assert (held.connections, held.tasks, held.default_headers) == (set(), set(), [])
-
-    asyncio.run(scenario())
 
 
 # Packages whose modules are internals, except for what their documentation offers.

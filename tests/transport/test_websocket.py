@@ -10,7 +10,7 @@ import pytest
 
 from tools_app.access import sessions
 from tools_app.core import request_memory
-from tools_app.core.request_memory import MemoryBudget, MessageMemory
+from tools_app.core.request_memory import MemoryBudget
 from tools_app.models import Session
 from tools_app.transport import state
 from tools_app.transport.connection import Connection
@@ -121,7 +121,6 @@ def test_the_memory_of_messages_that_are_not_served_any_more_is_given_back(
 ) -> None:
     budget = MemoryBudget(lambda: (10_000_000, 10_000_000))
     monkeypatch.setattr(request_memory, "_bodies", budget)
-    memory = MessageMemory()
     consumer = WebSocketConsumer()
 
     async def scenario() -> None:
@@ -141,8 +140,6 @@ def test_the_memory_of_messages_that_are_not_served_any_more_is_given_back(
             await served.wait()
             ending = asyncio.create_task(end_while_one_waits())
             for _ in range(MAX_WAITING_MESSAGES + 1):
-                await memory.admit(100_000)
-                memory.complete()
                 yield {"type": "websocket.receive", "text": "x" * 100_000}
             await ending
             await closed.wait()
@@ -153,10 +150,9 @@ def test_the_memory_of_messages_that_are_not_served_any_more_is_given_back(
                 closed.set()
 
         monkeypatch.setattr(Connection, "serve", serve_nothing)
-        scope = scope_of(key) | {request_memory.MESSAGE_MEMORY: memory}
         received = events()
         try:
-            await asyncio.wait_for(consumer(scope, received.__anext__, send), WAIT_SECONDS)
+            await asyncio.wait_for(consumer(scope_of(key), received.__anext__, send), WAIT_SECONDS)
         finally:
             state.discard()
 

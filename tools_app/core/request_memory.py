@@ -30,10 +30,8 @@ MAX_WAITING: Final = 64
 # The time in which a body must arrive: so many seconds, plus one for each 64 KiB of its limit.
 BODY_SECONDS: Final = 30.0
 BYTES_PER_SECOND: Final = 64 * 1024
-# A message of a WebSocket is kept as it arrives and as text, and then as what was parsed.
+# A message of a WebSocket is kept as text, and then as what was parsed.
 COPIES: Final = 2
-# The key of a WebSocket's MessageMemory in its ASGI scope.
-MESSAGE_MEMORY: Final = "mcphub.message_memory"
 
 
 def seconds_for(limit: int) -> float:
@@ -141,55 +139,12 @@ _results = MemoryBudget(
 )
 
 
-class MessageMemory:
-    """Memory for the large messages of one WebSocket, of which one arrives at a time.
-
-    A server waits for `admit` before it keeps more than `fair_scheduler.LARGE_BYTES` of a message, and calls `complete`
-    after each message. The application sets `tenant` before it accepts the connection, and calls `take` for each
-    message that it receives, in the same order. A message counts COPIES times.
-    """
-
-    def __init__(self, tenant: Hashable = None) -> None:
-        self.tenant = tenant
-        self._arriving = 0
-        # What is held for the messages that the application has not received.
-        self._complete: deque[int] = deque()
-        self._is_closed = False
-
-    @property
-    def is_admitted(self) -> bool:
-        """Whether memory is held for the message that arrives."""
-        return self._arriving > 0
-
-    async def admit(self, size: int) -> None:
-        """Hold memory for a message of `size` bytes that arrives. Raises TooMuchMemory."""
-        needed = COPIES * size
-        if not _bodies.try_hold(self.tenant, needed):
-            await _bodies.hold(self.tenant, needed)
-        self._arriving = needed
-        if self._is_closed:
-            self.close()
-
-    def complete(self) -> None:
-        """Note that a message is complete."""
-        self._complete.append(self._arriving)
-        self._arriving = 0
-
-    def take(self, size: int) -> Callable[[], None] | None:
-        """Return what frees the memory of a message of `size` bytes, or None if none is held for it."""
-        held = self._complete.popleft() if self._complete else 0
-        needed = min(held, COPIES * size)
-        if held > needed:
-            _bodies.free(self.tenant, held - needed)
-        return partial(_bodies.free, self.tenant, needed) if needed else None
-
-    def close(self) -> None:
-        """Free what is held for messages that the application has not received."""
-        self._is_closed = True
-        for held in filter(None, (self._arriving, *self._complete)):
-            _bodies.free(self.tenant, held)
-        self._arriving = 0
-        self._complete.clear()
+async def hold_message(tenant: Hashable, size: int) -> Callable[[], None]:
+    """Hold memory for a large message of a tenant, and return what gives it back. Raises TooMuchMemory."""
+    needed = COPIES * size
+    if not _bodies.try_hold(tenant, needed):
+        await _bodies.hold(tenant, needed)
+    return partial(_bodies.free, tenant, needed)
 
 
 class _RequestMemory(msgspec.Struct, eq=False):

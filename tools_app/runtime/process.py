@@ -1,18 +1,13 @@
 """Start and stop of the services that every web and worker process runs."""
 
-import gc
-
 from tools_app.audit.recorder import recorder
 from tools_app.calls.background import broker
 from tools_app.core.notifications import publish
-from tools_app.core.runtime import Service
 from tools_app.core.thread_loops import thread_loops
 from tools_app.runtime import housekeeping, metrics_publisher, witness_forwarding
 from tools_app.telemetry import tracing
 from tools_app.upstreams import connections
 from tools_app.upstreams.credentials import refresh
-
-YOUNG_OBJECTS = 5_000
 
 
 def start(kind: str) -> None:
@@ -22,23 +17,6 @@ def start(kind: str) -> None:
     tracing.start(metrics_publisher.hub_version())
     witness_forwarding.start()
     housekeeping.housekeeper(kind)
-    _spared_collector()
-
-
-def _spare_the_collector() -> None:
-    """Exclude objects loaded at start-up from garbage collection, and collect less often.
-
-    Each full collection of those objects pauses all calls: measured with 32 clients, 80 ms every second. A call leaves
-    no reference cycles, so collecting every 700 objects has no benefit. A page of the admin leaves 800 objects, and a
-    collection of 20,000 of them holds all calls for 25 ms: more often, and less each time, is better for both.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS)
-
-
-# Done once in each process: a worker starts its services with each call.
-_spared_collector = Service(_spare_the_collector)
 
 
 def stop() -> None:

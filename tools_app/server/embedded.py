@@ -9,10 +9,9 @@ from collections.abc import Awaitable, Callable
 from channels.routing import get_default_application
 from django.conf import settings
 
-from tools_app.access import principal
-from tools_app.core.config import config
 from tools_app.runtime import process
-from tools_app.server.base import DAPHNE, UVICORN, Application, AsgiServer, url_of
+from tools_app.server.base import DAPHNE, UVICORN, AsgiServer, url_of
+from tools_app.server.boundary import Boundary
 from tools_app.server.worker import EmbeddedWorker
 from tools_app.transport import shutdown
 
@@ -33,10 +32,8 @@ class EmbeddedHub:
 
     def __init__(self, listener: socket.socket, *, with_worker: bool = True, server: str = UVICORN) -> None:
         self.url = url_of(listener)
-        self._server = _create_server(server, get_default_application(), listener)
-        # Behind a proxy all connections have the proxy's address.
-        if not config.MCPHUB_TRUSTED_PROXIES:
-            self._server.limit_addresses(principal.rate_limit_key)
+        self._boundary = Boundary(get_default_application())
+        self._server = _create_server(server, self._boundary, listener)
         self._worker = EmbeddedWorker() if with_worker else None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -73,9 +70,10 @@ class EmbeddedHub:
         """Let calls finish before the worker stops, and write every record before the connections close."""
         try:
             await _try(self._server.stop_listening)
+            self._boundary.is_closing = True
             await _try(lambda: self._server.end_keep_alive(IDLE_SECONDS))
             await _try(lambda: shutdown.drain(settings.MCPHUB_DRAIN_TIMEOUT))
-            await _try(lambda: self._server.finish_responses(LAST_ANSWERS_SECONDS))
+            await _try(lambda: self._boundary.finish_requests(LAST_ANSWERS_SECONDS))
             await _try(self._stop_worker)
             await _try(lambda: asyncio.to_thread(process.stop_recording))
         finally:
@@ -94,12 +92,12 @@ async def _try(step: Callable[[], Awaitable[None]]) -> None:
         logger.exception("A step of the shutdown failed.")
 
 
-def _create_server(name: str, application: Application, listener: socket.socket) -> AsgiServer:
+def _create_server(name: str, boundary: Boundary, listener: socket.socket) -> AsgiServer:
     # Only the selected server is imported.
     if name == DAPHNE:
         from tools_app.server.daphne import DaphneServer  # noqa: PLC0415
 
-        return DaphneServer(application, listener, settings.MCPHUB_MAX_BODY_BYTES)
+        return DaphneServer(boundary, listener, settings.MCPHUB_MAX_BODY_BYTES)
     from tools_app.server.uvicorn import UvicornServer  # noqa: PLC0415
 
-    return UvicornServer(application, listener, settings.MCPHUB_MAX_BODY_BYTES)
+    return UvicornServer(boundary, listener, settings.MCPHUB_MAX_BODY_BYTES)

@@ -6,9 +6,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tools_app.access.principal import Principal
-from tools_app.core import large_work
+from tools_app.core import large_work, request_memory
 from tools_app.core.fair_scheduler import LARGE_BYTES
-from tools_app.core.request_memory import MessageMemory
 from tools_app.protocol import jsonrpc
 
 Authenticate = Callable[[], Awaitable[Principal | None]]
@@ -32,10 +31,7 @@ class Incoming(NamedTuple):
         principal = await authenticate()
         if principal is None:
             return self
-        memory = MessageMemory(principal.tenant_id)
-        await memory.admit(len(self.raw))
-        memory.complete()
-        return Incoming(self.raw, memory.take(len(self.raw)))
+        return Incoming(self.raw, await request_memory.hold_message(principal.tenant_id, len(self.raw)))
 
     def free_after(self, answering: "asyncio.Task[None] | None") -> None:
         """Give the memory back once the message is answered."""

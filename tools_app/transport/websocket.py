@@ -13,8 +13,9 @@ from typing import Any
 from channels.generic.websocket import AsyncWebsocketConsumer
 
 from tools_app.calls import limits
+from tools_app.core import request_memory
 from tools_app.core.config import config
-from tools_app.core.request_memory import MESSAGE_MEMORY, MessageMemory
+from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.protocol.close_codes import FAILED, NOT_ALLOWED, NOT_TEXT, STOPPING, TOO_LARGE, TOO_MANY
 from tools_app.protocol.errors import RpcError
 from tools_app.transport import state
@@ -22,7 +23,7 @@ from tools_app.transport.connection import Connection
 from tools_app.transport.dispatch import as_rpc_error
 from tools_app.transport.handler import RequestAuthenticator, check_host_and_origin
 from tools_app.transport.incoming import Incoming
-from tools_app.transport.request import AsgiRequest
+from tools_app.transport.request import AsgiRequest, Disconnected
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,6 @@ class WebSocketConsumer(AsyncWebsocketConsumer):
         """Accept the connection, or reject the handshake: the server answers 403."""
         self._http_request = AsgiRequest(self.scope, _no_body)
         self._inbox: asyncio.Queue[Incoming | None] = asyncio.Queue(MAX_WAITING_MESSAGES)
-        self._memory: MessageMemory = self.scope.get(MESSAGE_MEMORY) or MessageMemory()
         self._serving: asyncio.Task[None] | None = None
         self._authenticator = RequestAuthenticator(self._http_request)
         self._is_disconnected = False
@@ -53,7 +53,6 @@ class WebSocketConsumer(AsyncWebsocketConsumer):
             self._authenticator.record_denial(error.http_status(modern=True), error.message, "WebSocket")
             await self.close(NOT_ALLOWED)
             return
-        self._memory.tenant = self._authenticator.authenticated_principal.tenant_id
         offered = self.scope.get("subprotocols") or []
         await self.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
         self._serving = asyncio.create_task(self._serve(web))
@@ -63,20 +62,26 @@ class WebSocketConsumer(AsyncWebsocketConsumer):
         text = event.pop("text", None)
         message = None if text is None else text.encode(errors="surrogatepass")
         del text
-        free = self._memory.take(len(message or b""))
         if message is None:
             await self.close(NOT_TEXT)
-        elif len(message) > config.MCPHUB_MAX_BODY_BYTES:
-            await self.close(TOO_LARGE)
-        elif await self._hand_over(Incoming(message, free)):
             return
-        if free is not None:
+        if len(message) > config.MCPHUB_MAX_BODY_BYTES:
+            await self.close(TOO_LARGE)
+            return
+        free = None
+        if len(message) > LARGE_BYTES:
+            tenant_id = self._authenticator.authenticated_principal.tenant_id
+            try:
+                free = await request_memory.hold_message(tenant_id, len(message))
+            except request_memory.TooMuchMemory:
+                await self.close(TOO_MANY)
+                return
+        if not await self._hand_over(Incoming(message, free)) and free is not None:
             free()
 
     async def disconnect(self, code: int) -> None:  # noqa: ARG002 - the hook of Channels
         """End the client's requests in progress."""
         self._is_disconnected = True
-        self._memory.close()
         if self._serving is not None:
             await self._hand_over(None)
             await asyncio.wait([self._serving])
@@ -130,8 +135,8 @@ class WebSocketConsumer(AsyncWebsocketConsumer):
             web.busy -= 1
             self._empty_inbox()
             if not self._is_disconnected:
-                # Raised by a server whose client has disconnected meanwhile.
-                with suppress(OSError):
+                # The client has disconnected meanwhile, or does not read.
+                with suppress(OSError, Disconnected):
                     await self.close(code)
 
     async def _messages(self) -> AsyncIterator[Incoming]:
