@@ -86,15 +86,6 @@ def test_a_doubt_is_forgotten_when_the_database_could_be_asked_for_a_while(monke
     assert not uncertain.not_started.noted() | uncertain.may_have_run.noted()
 
 
-def test_a_reason_that_an_earlier_version_noted_is_the_cause_of_a_cancelled_call(tenant: Tenant) -> None:
-    row = running(tenant, background=True, cancel_requested=True, status=CallStatus.QUEUED)
-    inputs._store(row.pk, inputs.REASON, "cancelled by its client: changed my mind")
-    Sweeper().sweep()
-    assert list(Call.objects.values_list("outcome", "cause")) == [
-        (Outcome.CANCELLED, "cancelled by its client: changed my mind")
-    ]
-
-
 def test_a_task_that_no_client_was_told_of_ends_with_its_process_and_another_one_waits_on(tenant: Tenant) -> None:
     known_to_client = running(tenant, status=CallStatus.QUEUED, background=True, owner=new_id(), task_seconds=60.0)
     unknown_to_client = running(tenant, status=CallStatus.QUEUED, background=True, owner=new_id(), task_seconds=60.0)

@@ -128,11 +128,13 @@ class _Exchange:
             headers = [*message.get("headers", ())]
             message = {**message, "headers": headers if CLOSE in headers else [*headers, CLOSE]}
         body = message.get("body", b"")
-        while len(body) > MAX_PIECE_BYTES:
-            await self._send_piece({**message, "body": body[:MAX_PIECE_BYTES], "more_body": True})
-            body = body[MAX_PIECE_BYTES:]
-            message = {**message, "body": body}
-        await self._send_piece(message)
+        if len(body) <= MAX_PIECE_BYTES:
+            await self._send_piece(message)
+            return
+        for start in range(0, len(body), MAX_PIECE_BYTES):
+            piece = body[start : start + MAX_PIECE_BYTES]
+            more_body = message.get("more_body", False) or start + MAX_PIECE_BYTES < len(body)
+            await self._send_piece({**message, "body": piece, "more_body": more_body})
 
     async def _send_piece(self, message: Any) -> None:
         if self._is_given_up:
