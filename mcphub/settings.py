@@ -197,6 +197,8 @@ CELERY_TASK_QUEUES = [
 ]
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+# After a lost connection, too: running calls were acknowledged when they started.
+CELERY_WORKER_ENABLE_PREFETCH_COUNT_REDUCTION = False
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 # Of the messages that cancel calls and ask workers for their state.
 CELERY_CONTROL_EXCHANGE = f"{MCPHUB_PREFIX}.control"
