@@ -91,7 +91,7 @@ def test_a_rolling_restart_fails_no_call(supervisor: Running, stack: Stack) -> N
     rounds = supervisor.output().count(REPLACED)
     with loading(f"{supervisor.url}/mcp", stack.key) as load:
         supervisor.signal(signal.SIGHUP)
-        eventually(lambda: supervisor.output().count(REPLACED) > rounds, 60)
+        eventually(lambda: supervisor.output().count(REPLACED) > rounds, 240)
         seen = load.answered
         eventually(lambda: load.answered > seen + 10)
     assert load.failures == []

@@ -174,7 +174,8 @@ def test_a_message_has_a_largest_size_in_bytes(channel: WebSocketClient, setting
 def test_the_server_gathers_no_more_than_that(channel: WebSocketClient, settings: Any) -> None:
     half = "x" * (settings.MCPHUB_MAX_BODY_BYTES // 2)
     channel.socket.send([half, half, "x"])
-    assert (channel.read_to_end(), channel.close_code) == ([], MESSAGE_TOO_BIG)
+    assert channel.read_to_end() == []
+    assert channel.close_code in (MESSAGE_TOO_BIG, TOO_LARGE)
 
 
 def test_a_result_may_be_larger_than_a_request(

@@ -5,7 +5,7 @@ bodies depend on who sends them where: `transport.request` and `transport.page_g
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from math import inf
 from typing import Any, Final, TypeVar
 
@@ -29,7 +29,8 @@ class Boundary:
 
     def __init__(self, application: Application) -> None:
         self._application = application
-        self._is_checking = False
+        # The clock of the event loop, once it runs.
+        self._now: Callable[[], float] | None = None
         # Until when each task waits for its client.
         self._waiting: dict[asyncio.Task[Any], float] = {}
         # Requests, streams and WebSockets.
@@ -39,8 +40,8 @@ class Boundary:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request or a WebSocket. Returns early if the client made it wait for too long."""
-        if not self._is_checking:
-            self._is_checking = True
+        if self._now is None:
+            self._now = asyncio.get_running_loop().time
             self._check_later()
         exchange = _Exchange(self, scope["type"], receive, send)
         self.open_requests += 1
@@ -62,7 +63,8 @@ class Boundary:
         """Return what `work` returns. Raises TimeoutError if it takes longer, by up to a check, or is given up."""
         task = asyncio.current_task()
         assert task is not None
-        self._waiting[task] = asyncio.get_running_loop().time() + seconds
+        assert self._now is not None
+        self._waiting[task] = self._now() + seconds
         try:
             return await work
         except asyncio.CancelledError:
@@ -127,20 +129,18 @@ class _Exchange:
         if self._boundary.is_closing and message["type"] == "http.response.start":
             headers = [*message.get("headers", ())]
             message = {**message, "headers": headers if CLOSE in headers else [*headers, CLOSE]}
-        body = message.get("body", b"")
-        if len(body) <= MAX_PIECE_BYTES:
-            await self._send_piece(message)
-            return
-        for start in range(0, len(body), MAX_PIECE_BYTES):
-            piece = body[start : start + MAX_PIECE_BYTES]
-            more_body = message.get("more_body", False) or start + MAX_PIECE_BYTES < len(body)
-            await self._send_piece({**message, "body": piece, "more_body": more_body})
-
-    async def _send_piece(self, message: Any) -> None:
         if self._is_given_up:
             raise Disconnected
+        wait, body = self._boundary.wait_for_client, message.get("body", b"")
         try:
-            await self._boundary.wait_for_client(self._send(message), IDLE_SECONDS)
+            start = 0
+            while len(body) - start > MAX_PIECE_BYTES:
+                piece = {**message, "body": body[start : start + MAX_PIECE_BYTES], "more_body": True}
+                await wait(self._send(piece), IDLE_SECONDS)
+                start += MAX_PIECE_BYTES
+            if start:
+                message = {**message, "body": body[start:]}
+            await wait(self._send(message), IDLE_SECONDS)
         except TimeoutError:
             self._is_given_up = True
             self._boundary.give_up(self._receiver)

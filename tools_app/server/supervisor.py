@@ -2,6 +2,9 @@
 
 All of them accept from one listening socket, which this process holds open. A connection that is not yet accepted is
 therefore never lost when one of them ends.
+
+uvicorn's own supervisor does not serve: its processes run only uvicorn's `Server`, which loses requests on idle
+connections when it stops; they outlive it when it is killed; and it handles no signal while a process drains.
 """
 
 import asyncio
