@@ -440,7 +440,7 @@ LOGGING = {
         "django.request": {"level": "ERROR" if LOG_LEVEL == "WARNING" else LOG_LEVEL},
         "django.security": {"filters": ["without_traceback"]},
         "django.security.DisallowedHost": {"filters": ["without_traceback"]},
-        **{name: {"level": "INFO"} for name in ("httpcore2", "websockets")},
+        **{name: {"level": "INFO"} for name in ("httpcore", "httpcore2", "websockets")},
     },
 }
 hide(
