@@ -5,7 +5,6 @@ therefore delays only itself. Shards are assigned in the store of the limits, so
 are more active tenants than shards.
 """
 
-from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import Any, Final
@@ -115,11 +114,11 @@ def length() -> int:
 
 def length_over(link: Any) -> int:
     """Return the length of the queue, read over a connection. Raises the broker's errors."""
-    messages = 0
-    for name in queue_names():
-        with link.channel() as channel, suppress(*link.channel_errors):  # a queue that does not exist yet
-            messages += int(channel.queue_declare(name, passive=True).message_count)
-    return messages
+    # Over one channel, which is a connection of its own in Redis. AMQP would close it at the first queue that is missing,
+    # so they are declared.
+    with link.channel() as channel:
+        declared = [channel.queue_declare(name, durable=True, auto_delete=False) for name in queue_names()]
+    return sum(int(each.message_count) for each in declared)
 
 
 def end_process_of(call_id: UUID) -> None:
