@@ -63,7 +63,8 @@ def test_files_lead_to_the_endpoint(url: str, key: str, name: str) -> None:
     base, path = where.split("/t/")
     client = RawClient(base, None, f"/t/{path}")
     with client.http:
-        response = client.modern("tools/list", headers={"Authorization": credential})
+        headers = {"Authorization": credential, "Accept": "application/json"}
+        response = client.modern("tools/list", headers=headers)
         assert [tool["name"] for tool in response.json()["result"]["tools"]] == ["echo"]
 
 

@@ -5,7 +5,7 @@ bodies depend on who sends them where: `transport.request` and `transport.page_g
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Any, Final, TypeVar
 
@@ -59,7 +59,7 @@ class Boundary:
         while self.open_requests and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(POLL_SECONDS)
 
-    async def wait_for_client(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
+    async def wait_for_client(self, work: Awaitable[T], seconds: float) -> T:
         """Return what `work` returns. Raises TimeoutError if it takes longer, by up to a check, or is given up."""
         task = asyncio.current_task()
         assert task is not None

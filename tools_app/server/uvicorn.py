@@ -31,7 +31,7 @@ class _Uvicorn(uvicorn.Server):
     on_startup: Callable[[], None]
 
     @contextmanager
-    def capture_signals(self) -> Iterator[None]:  # type: ignore[override]
+    def capture_signals(self) -> Iterator[None]:
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
