@@ -9,7 +9,7 @@ from pytest_django import Settings
 from tools_app.audit.recorder import recorder
 from tools_app.audit.recorder.entries import process_id
 from tools_app.audit.recorder.recorder import RecorderUnavailable
-from tools_app.calls import inputs, run, uncertain
+from tools_app.calls import run, uncertain
 from tools_app.calls.background import queue
 from tools_app.calls.background.broker import BrokerUnavailable
 from tools_app.calls.run import LocalCall
