@@ -114,8 +114,7 @@ def length() -> int:
 
 def length_over(link: Any) -> int:
     """Return the length of the queue, read over a connection. Raises the broker's errors."""
-    # Over one channel, which is a connection of its own in Redis. AMQP would close it at the first that is missing, so
-    # each is declared.
+    # Over one channel, which is a connection of its own in Redis. AMQP would close it at the first missing queue.
     with link.channel() as channel:
         declared = [channel.queue_declare(name, durable=True, auto_delete=False) for name in queue_names()]
     return sum(int(each.message_count) for each in declared)
