@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.upstreams import scripted
-from tests.upstreams.scripted import JSON, LOOK, reply, result
+from tests.upstreams.scripted import JSON, LOOK, discovered, reply, result
 from tests.upstreams.servers import SdkServer
 from tests.web_services import Received, Service, http_response
 from tests.wire.client import Peer, RawClient
@@ -21,7 +21,7 @@ from tools_app.models import Call, CallEvent, Outcome, Tenant, Upstream
 from tools_app.server.embedded import EmbeddedHub
 from tools_app.upstreams import client as upstream_client
 from tools_app.upstreams import connections, service
-from tools_app.upstreams.client import HANDSHAKE, Client
+from tools_app.upstreams.client import HANDSHAKE, MODERN, Client
 from tools_app.upstreams.errors import LoopRefused, UpstreamFailed
 from tools_app.upstreams.http import Bounds, HttpTransport
 
@@ -197,6 +197,42 @@ async def test_a_renewal_that_takes_too_long_is_a_failure_of_the_upstream(
         monkeypatch.setattr(upstream_client, "CONNECT_SECONDS", 0.05)
         with pytest.raises(UpstreamFailed, match="did not connect"):
             await list_tools(client, "first")
+
+
+# --- Connections ---
+
+
+@pytest.mark.anyio
+async def test_an_upstream_that_closes_connections_without_saying_so_loses_no_call() -> None:
+    served: list[str] = []
+
+    async def serve_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+        message = json.loads(await reader.readexactly(length))
+        served.append(message["method"])
+        found = discovered() if message["method"] == "server/discover" else {"resultType": "complete", "tools": []}
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": found}).encode()
+        writer.write(http_response(200, body, JSON))
+        await reader.read(1)  # the next request, or the end
+        writer.close()
+
+    async with asyncio.timeout(WAIT_SECONDS), await asyncio.start_server(serve_once, "127.0.0.1", 0) as listener:
+        url = parse_url(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/mcp")
+        first, second = (
+            Client(HttpTransport(url, {}, parse_networks(["127.0.0.0/8"]), Bounds(WAIT_SECONDS, 10**6)), MODERN)
+            for _ in range(2)
+        )
+        await first.connect()
+        assert first.keeps_connections
+        await first.request("tools/list", {})
+        assert not first.keeps_connections
+        second.server, second.keeps_connections = first.server, first.keeps_connections
+        for client in (first, first, second, second):
+            await client.request("tools/call", {"name": "look", "arguments": {}})
+        await first.close()
+        await second.close()
+    assert served == ["server/discover", "tools/list", *["tools/call"] * 4]
 
 
 # --- Streams ---
