@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -205,6 +205,7 @@ async def test_a_renewal_that_takes_too_long_is_a_failure_of_the_upstream(
 @pytest.mark.anyio
 async def test_an_upstream_that_closes_connections_without_saying_so_loses_no_call() -> None:
     served: list[str] = []
+    ended = asyncio.Semaphore(0)
 
     async def serve_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -215,7 +216,10 @@ async def test_an_upstream_that_closes_connections_without_saying_so_loses_no_ca
         body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": found}).encode()
         writer.write(http_response(200, body, JSON))
         await reader.read(1)  # the next request, or the end
-        writer.close()
+        writer.transport.abort()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        ended.release()
 
     async with asyncio.timeout(WAIT_SECONDS), await asyncio.start_server(serve_once, "127.0.0.1", 0) as listener:
         url = parse_url(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/mcp")
@@ -232,6 +236,8 @@ async def test_an_upstream_that_closes_connections_without_saying_so_loses_no_ca
             await client.request("tools/call", {"name": "look", "arguments": {}})
         await first.close()
         await second.close()
+        for _ in served:
+            await ended.acquire()
     assert served == ["server/discover", "tools/list", *["tools/call"] * 4]
 
 
