@@ -13,7 +13,8 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from tests.documented.blocks import blocks
 from tests.web_services import Service, http_response, serve  # noqa: F401 - a fixture
 from tools_app.alerts import delivery, destinations, evaluation
-from tools_app.models import AlertDelivery, AlertDestination, DeliveryStatus, Tenant
+from tools_app.alerts.models import AlertDelivery, AlertDestination, DeliveryStatus
+from tools_app.models import Tenant
 
 # The delivery runs its own event loop, in another thread than the service.
 pytestmark = pytest.mark.django_db

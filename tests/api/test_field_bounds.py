@@ -27,7 +27,7 @@ NO_TEXT = (serializers.BooleanField, serializers.IntegerField, serializers.Float
 def serializers_of(base: type) -> Iterator[type[serializers.Serializer]]:
     for one in base.__subclasses__():
         yield from serializers_of(one)
-        if one.__module__.startswith("tools_app.api.") and (
+        if one.__module__.startswith("tools_app.") and (
             not issubclass(one, serializers.ModelSerializer) or hasattr(one, "Meta")
         ):
             yield one

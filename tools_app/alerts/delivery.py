@@ -24,14 +24,13 @@ from django.utils import timezone
 from standardwebhooks.webhooks import Webhook
 
 from tools_app.alerts import destinations
+from tools_app.alerts.models import MAX_ERROR_LENGTH, AlertDelivery, AlertDestination, DeliveryStatus, DestinationKind
 from tools_app.core import encryption, leases
 from tools_app.core.http.addresses import parse_networks
 from tools_app.core.http.client import Outbound, RequestPolicy, exchange
 from tools_app.core.http.errors import RequestFailed
 from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.core.runtime import Service
-from tools_app.models import AlertDelivery, AlertDestination, DeliveryStatus, DestinationKind
-from tools_app.models.alerts import MAX_ERROR_LENGTH
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,11 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils import timezone
 
+from tools_app.alerts.models import AlertDestination, AlertRule, DestinationKind
 from tools_app.audit.changes import changes
 from tools_app.core import encryption
 from tools_app.core.http.urls import InvalidUrl, parse_url
-from tools_app.models import Action, AlertDestination, AlertRule, DestinationKind
+from tools_app.models import Action
 
 MAX_RULES: Final = 50
 MAX_DESTINATIONS: Final = 20

@@ -1,6 +1,6 @@
 """The models of all modules, imported for Django."""
 
-from tools_app.models.alerts import (
+from tools_app.alerts.models import (
     Alert,
     AlertDelivery,
     AlertDestination,
@@ -9,7 +9,6 @@ from tools_app.models.alerts import (
     AlertRule,
     DeliveryStatus,
     DestinationKind,
-    ProcessDeath,
 )
 from tools_app.models.audit import Action, CallFigures, ChainKind, ChainStart, Change, Checkpoint, Via
 from tools_app.models.calls import (
@@ -23,6 +22,7 @@ from tools_app.models.calls import (
     CallStatus,
     Outcome,
     Process,
+    ProcessDeath,
     RunningCall,
     methods_like,
 )

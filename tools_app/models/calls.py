@@ -276,3 +276,16 @@ class Process(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.pid}@{self.host}"
+
+
+class ProcessDeath(models.Model):
+    """A process of the hub that stopped without saying so, kept for a while for rules that watch for it."""
+
+    id = models.UUIDField(primary_key=True, editable=False)
+    kind = models.CharField(max_length=10)
+    host = models.CharField(max_length=255)
+    pid = models.PositiveIntegerField()
+    died_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.pid}@{self.host}"

@@ -7,13 +7,13 @@ from typing import Any, Final
 from tools_app.core.yaml_events import YamlError
 from tools_app.models import Tenant, versioned
 from tools_app.tenant_config.fields import (
-    ALERT_SECTIONS,
     CLIENT_FIELDS,
     CLIENT_MODEL,
+    DOCUMENT_SECTIONS,
     SECTIONS,
     SERVICE_CLIENTS,
     TENANT_FIELDS,
-    AlertSection,
+    DocumentSection,
     Row,
     Section,
     Source,
@@ -29,7 +29,7 @@ PARTS: Final = (
     "secrets",
     *(section.name for section in SECTIONS),
     SERVICE_CLIENTS,
-    *(section.name for section in ALERT_SECTIONS),
+    *(section.name for section in DOCUMENT_SECTIONS),
 )
 BY_NAME: Final = PARTS[3:]
 
@@ -96,8 +96,8 @@ def _faults(value: Any) -> Iterator[Problem]:
     for section in SECTIONS:
         yield from _section_faults(section, value.get(section.name))
     yield from _client_faults(value.get(SERVICE_CLIENTS))
-    for alerts in ALERT_SECTIONS:
-        yield from _alert_faults(alerts, value.get(alerts.name))
+    for documents in DOCUMENT_SECTIONS:
+        yield from _document_faults(documents, value.get(documents.name))
 
 
 def _tenant_faults(settings: Any) -> Iterator[Problem]:
@@ -176,33 +176,15 @@ def _client_field_fault(name: str, value: Any) -> str | None:
     return type_fault(CLIENT_MODEL, name, value)
 
 
-def _alert_faults(section: AlertSection, rows: Any) -> Iterator[Problem]:
+def _document_faults(section: DocumentSection, rows: Any) -> Iterator[Problem]:
     if rows is None:
         return
-    if not isinstance(rows, dict) or len(rows) > section.max_rows:
-        yield Problem(
-            (section.name,), f"must be an object of at most {section.max_rows} {section.word}s by their names."
-        )
+    if not isinstance(rows, dict) or len(rows) > section.most:
+        yield Problem((section.name,), f"must be an object of at most {section.most} {section.word}s by their names.")
         return
     for name, row in rows.items():
-        path = (section.name, name)
-        if not isinstance(row, dict) or "kind" not in row:
-            yield Problem(path, "must be an object with its kind and other fields.")
-            continue
-        yield from _unknown(row, section.fields, path)
-        yield from _alert_field_faults(section, row, path)
-
-
-def _alert_field_faults(section: AlertSection, row: Row, path: Path) -> Iterator[Problem]:
-    for name in section.fields:
-        if name not in row:
-            continue
-        value = row[name]
-        if name == "destinations":
-            if not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
-                yield Problem((*path, name), "must be a list of names of alert destinations.")
-        elif fault := type_fault(section.model, name, value):
-            yield Problem((*path, name), fault)
+        if not isinstance(row, dict):
+            yield Problem((section.name, name), "must be an object with its fields.")
 
 
 def _unknown(given: Mapping[str, Any], known: tuple[str, ...], path: Path) -> Iterator[Problem]:

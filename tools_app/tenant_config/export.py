@@ -9,10 +9,10 @@ from django.db.models import QuerySet
 
 from tools_app.catalog.kinds import http
 from tools_app.models import ApiSource, Prompt, Resource, Tenant, Tool, ToolKind
-from tools_app.tenant_config import alerts, operations, service_clients
+from tools_app.tenant_config import documents, operations, service_clients
 from tools_app.tenant_config.document import FORMAT
 from tools_app.tenant_config.fields import (
-    ALERT_SECTIONS,
+    DOCUMENT_SECTIONS,
     SECTIONS,
     SERVICE_CLIENTS,
     TENANT_FIELDS,
@@ -84,7 +84,7 @@ def described(tenant: Tenant) -> dict[str, Any]:
         "secrets": list(tenant.secrets.order_by("name").values_list("name", flat=True)),
         **{section.name: described_rows(section, tenant) for section in SECTIONS},
         SERVICE_CLIENTS: service_clients.described_rows(tenant),
-        **{section.name: alerts.described_rows(section, tenant) for section in ALERT_SECTIONS},
+        **{section.name: documents.described_rows(section, tenant) for section in DOCUMENT_SECTIONS},
     }
 
 

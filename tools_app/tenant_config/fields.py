@@ -13,12 +13,11 @@ from django.db import models
 from tools_app.access import keys
 from tools_app.access.oauth import hosts, tenant_scopes
 from tools_app.alerts.destinations import MAX_DESTINATIONS, MAX_RULES
+from tools_app.alerts.serializers import AlertDestinationDocument, AlertRuleDocument
 from tools_app.catalog.shaping import SHAPING_FIELDS
 from tools_app.issuers.setup import MAX_ISSUERS
 from tools_app.models import (
     MAX_TOOLSETS,
-    AlertDestination,
-    AlertRule,
     ApiSource,
     ClientPolicy,
     Issuer,
@@ -241,42 +240,28 @@ SECTIONS: Final = (SOURCES, TOOLS, RESOURCES, PROMPTS, UPSTREAMS, POLICIES, SCOP
 
 
 @dataclass(frozen=True)
-class AlertSection:
-    """A section with alert destinations or rules by name, each with a `kind`."""
+class DocumentSection:
+    """A section with rows by name that a serializer reads and writes. `most` is the maximum of a tenant."""
 
     name: str
-    model: type[AlertDestination | AlertRule]
-    word: str
-    max_rows: int
-    fields: tuple[str, ...]
+    serializer: Any
+    most: int
+
+    @property
+    def word(self) -> str:
+        """What a row is."""
+        return str(self.serializer.Meta.model._meta.verbose_name)
+
+    def rows(self, tenant: Tenant) -> Any:
+        """Return the rows of a tenant."""
+        return self.serializer.Meta.model._default_manager.filter(tenant=tenant)
 
 
-DESTINATIONS: Final = AlertSection(
-    "alert_destinations",
-    AlertDestination,
-    "alert destination",
-    MAX_DESTINATIONS,
-    ("kind", "enabled", "email", "url"),
-)
-RULES: Final = AlertSection(
-    "alert_rules",
-    AlertRule,
-    "alert rule",
-    MAX_RULES,
-    (
-        "kind",
-        "enabled",
-        "threshold",
-        "window_minutes",
-        "min_calls",
-        "tool_pattern",
-        "quiet_minutes",
-        "notify_resolved",
-        "destinations",
-    ),
-)
 # In the order in which they are applied: rules refer to destinations.
-ALERT_SECTIONS: Final = (DESTINATIONS, RULES)
+DOCUMENT_SECTIONS: Final = (
+    DocumentSection("alert_destinations", AlertDestinationDocument, MAX_DESTINATIONS),
+    DocumentSection("alert_rules", AlertRuleDocument, MAX_RULES),
+)
 # Service clients by name. Those without `public_keys` have a secret, which is never in a file.
 SERVICE_CLIENTS: Final = "service_clients"
 CLIENT_MODEL: Final = ServiceClient

@@ -13,9 +13,8 @@ from tools_app.access import permissions
 from tools_app.catalog import authoring
 from tools_app.catalog.sources.settings import save_source
 from tools_app.catalog.toolsets import why_not_deleted
+from tools_app.core.documents import Document
 from tools_app.models import (
-    AlertDestination,
-    AlertRule,
     ApiSource,
     Issuer,
     Prompt,
@@ -26,7 +25,7 @@ from tools_app.models import (
     Toolset,
     Upstream,
 )
-from tools_app.tenant_config import alerts, builder, issuers, service_clients, upstreams
+from tools_app.tenant_config import builder, documents, issuers, service_clients, upstreams
 from tools_app.tenant_config.document import Configuration, Problem
 from tools_app.tenant_config.export import described, described_row, own_rows, settings_of
 from tools_app.tenant_config.fields import SECTIONS, Offer, Plain, Row, Section
@@ -53,7 +52,7 @@ def plan(tenant: Tenant, configuration: Configuration, by: permissions.Person | 
                 for name in names:
                     users.setdefault(name, []).append(user)
     service_clients.add_steps(planned, configuration.sections, prune=prune)
-    alerts.add_steps(planned, configuration.sections, prune=prune)
+    documents.add_steps(planned, configuration.sections, prune=prune)
     there = set(tenant.secrets.values_list("name", flat=True))
     planned.missing_secrets.update({name: users[name] for name in sorted(users.keys() - there)})
     return planned
@@ -64,7 +63,7 @@ def fingerprint(tenant: Tenant) -> str:
 
     It writes no file, which may have thousands of tools.
     """
-    return sha256(orjson.dumps([described(tenant), alerts.urls_of(tenant)], default=bytes.hex)).hexdigest()
+    return sha256(orjson.dumps([described(tenant), documents.hidden_values(tenant)], default=bytes.hex)).hexdigest()
 
 
 def _plan_settings(planned: Plan, configuration: Configuration, by: permissions.Person | None) -> None:
@@ -164,8 +163,8 @@ def _take(step: Step, tenant: Tenant, by: User | None) -> None:
     row = step.row
     if row is None:
         _write_settings(step, tenant)
-    elif isinstance(row, AlertDestination | AlertRule):
-        alerts.take(step, row)
+    elif isinstance(row, Document):
+        documents.take(step, row)
     elif isinstance(row, ServiceClient):
         service_clients.take(step, row, by)
     elif isinstance(row, Issuer):

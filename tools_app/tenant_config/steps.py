@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 
-from tools_app.models import AlertDestination, AlertRule, ServiceClient, Tenant
+from tools_app.core.documents import Document
+from tools_app.models import ServiceClient, Tenant
 from tools_app.tenant_config.document import Problem
 from tools_app.tenant_config.fields import Offer, Row
 
@@ -21,7 +22,7 @@ class StepAction(StrEnum):
 class Step:
     """A change of one row: its description before and after, None where it does not exist.
 
-    `row` is the row to write or delete; None for the tenant's own settings.
+    `row` is the row to write or delete, or its serializer; None for the tenant's own settings.
     """
 
     doing: StepAction
@@ -29,7 +30,7 @@ class Step:
     name: str
     before: Row | None
     after: Row | None
-    row: Offer | AlertDestination | AlertRule | ServiceClient | None = None
+    row: Offer | Document | ServiceClient | None = None
 
     @property
     def sides(self) -> tuple[Row, Row]:

@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.routers import SimpleRouter
 from rest_framework.views import APIView
 
-from tools_app.api.v1.alerts import AlertDeliveries, AlertDestinations, AlertRules, Alerts
+from tools_app.alerts.api import AlertDeliveries, AlertDestinations, AlertRules, Alerts
 from tools_app.api.v1.api_sources import ApiSources
 from tools_app.api.v1.base.documentation import Browser, Document
 from tools_app.api.v1.base.views import BaseApiView

@@ -73,6 +73,14 @@ class Row(Strict, serializers.ModelSerializer):
                 raise serializers.ValidationError(moved)
         return attrs
 
+    def update(self, instance: Any, validated_data: dict[str, Any]) -> Any:
+        """Save the changed fields only, and return the row."""
+        for name, value in validated_data.items():
+            setattr(instance, name, value)
+        if validated_data:
+            instance.save(update_fields=list(validated_data))
+        return instance
+
     def drafted(self, attrs: Mapping[str, Any]) -> Any:
         """Return the row with these values, not saved."""
         row = self.Meta.model()

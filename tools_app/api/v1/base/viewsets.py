@@ -204,13 +204,8 @@ class Updated:
         return tagged(Response(self.get_serializer(row).data), row)
 
     def change(self, wanted: serializers.BaseSerializer) -> Any:
-        """Save the changed fields only, and return the row."""
-        row, changed = wanted.instance, wanted.validated_data
-        for name, value in changed.items():
-            setattr(row, name, value)
-        if changed:
-            row.save(update_fields=list(changed))
-        return row
+        """Save the changed fields, and return the row."""
+        return wanted.save()
 
 
 class Deleted:

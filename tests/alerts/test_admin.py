@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from tools_app.admin.alerts import log
 from tools_app.alerts import destinations, evaluation
-from tools_app.models import AlertDelivery, AlertDestination, AlertRule, Change
+from tools_app.alerts.admin import log
+from tools_app.alerts.models import AlertDelivery, AlertDestination, AlertRule
+from tools_app.models import Change
 
 pytestmark = pytest.mark.django_db
 RULE = {

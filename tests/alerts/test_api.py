@@ -6,11 +6,12 @@ import pytest
 
 from tests.worlds import World
 from tools_app.alerts import destinations
-from tools_app.models import AlertDestination, AlertRule, Change
+from tools_app.alerts.models import AlertDestination, AlertRule
+from tools_app.models import Change
 
 
-def test_a_rule_has_destinations_of_its_own_tenant(as_: Any, acme: World, globex: World) -> None:
-    api = as_("admin")
+def test_a_rule_has_destinations_of_its_own_tenant(rest: Any, acme: World, globex: World) -> None:
+    api = rest("admin")
     body = {"tenant": "acme", "name": "errors", "kind": "error_rate", "threshold": 5}
     of_tenant, other = str(acme.alertdestination.pk), str(globex.alertdestination.pk)
     created = api.post("alert-rules/", {**body, "destinations": [of_tenant]})
@@ -20,15 +21,16 @@ def test_a_rule_has_destinations_of_its_own_tenant(as_: Any, acme: World, globex
     for wrong in ([other], ["nonsense"], [of_tenant, of_tenant + "0"]):
         assert api.request("PATCH", f"alert-rules/{created['id']}/", {"destinations": wrong}).status_code == 400
     assert (
-        as_("superuser").request("PATCH", f"alert-rules/{created['id']}/", {"destinations": [other]}).status_code == 400
+        rest("superuser").request("PATCH", f"alert-rules/{created['id']}/", {"destinations": [other]}).status_code
+        == 400
     )
 
 
-def test_a_rule_is_checked_against_its_kind(as_: Any, acme: World) -> None:
+def test_a_rule_is_checked_against_its_kind(rest: Any, acme: World) -> None:
     body = {"tenant": "acme", "name": "errors", "kind": "error_rate", "threshold": 5}
     for wrong in ({"threshold": 101}, {"kind": "process_died", "threshold": 1}, {"window_minutes": 1}):
-        assert as_("admin").request("POST", "alert-rules/", {**body, **wrong}).status_code == 400, wrong
-    assert as_("admin").request("POST", "alert-rules/", {**body, "name": "acme denials"}).status_code == 409
+        assert rest("admin").request("POST", "alert-rules/", {**body, **wrong}).status_code == 400, wrong
+    assert rest("admin").request("POST", "alert-rules/", {**body, "name": "acme denials"}).status_code == 409
 
 
 @pytest.mark.parametrize(
@@ -42,13 +44,13 @@ def test_a_rule_is_checked_against_its_kind(as_: Any, acme: World) -> None:
     ],
 )
 def test_a_destination_has_an_address_that_fits_its_kind(
-    as_: Any, acme: World, wrong: dict[str, str], field: str
+    rest: Any, acme: World, wrong: dict[str, str], field: str
 ) -> None:
     body = {"tenant": "acme", "name": "chat", "kind": "webhook", "url": "https://example.com/x"}
-    response = as_("admin").post("alert-destinations/", {**body, **wrong}, status=400)
+    response = rest("admin").post("alert-destinations/", {**body, **wrong}, status=400)
     assert list(response["errors"]) == [field]
     if "kind" not in wrong:
-        response = as_("admin").patch(f"alert-destinations/{acme.alertdestination.pk}/", wrong, status=400)
+        response = rest("admin").patch(f"alert-destinations/{acme.alertdestination.pk}/", wrong, status=400)
         assert list(response["errors"]) == [field]
 
 
@@ -63,11 +65,11 @@ EACH = pytest.mark.parametrize(
 
 @EACH
 def test_a_tenant_has_a_bounded_number_of_rules_and_of_destinations(
-    as_: Any, acme: World, monkeypatch: pytest.MonkeyPatch, aggregate: str, row: str, body: dict[str, Any]
+    rest: Any, acme: World, monkeypatch: pytest.MonkeyPatch, aggregate: str, row: str, body: dict[str, Any]
 ) -> None:
     for name in ("MAX_RULES", "MAX_DESTINATIONS"):
         monkeypatch.setattr(destinations, name, 1)
-    api = as_("admin")
+    api = rest("admin")
     response = api.post(f"{aggregate}/", {**body, "tenant": "acme", "name": "more"}, status=400)
     assert "Delete one first." in response["detail"]
     assert api.patch(f"{aggregate}/{acme.row(row).pk}/", {"name": "more"})["name"] == "more"
@@ -75,9 +77,9 @@ def test_a_tenant_has_a_bounded_number_of_rules_and_of_destinations(
 
 @EACH
 def test_a_tenant_has_one_rule_and_one_destination_of_a_name(
-    as_: Any, acme: World, globex: World, aggregate: str, row: str, body: dict[str, Any]
+    rest: Any, acme: World, globex: World, aggregate: str, row: str, body: dict[str, Any]
 ) -> None:
-    api, first = as_("superuser"), acme.row(row)
+    api, first = rest("superuser"), acme.row(row)
     second = api.post(f"{aggregate}/", {**body, "tenant": "acme", "name": "second"})
     for answer in (
         api.post(f"{aggregate}/", {**body, "tenant": "acme", "name": first.name}, status=409),
@@ -88,27 +90,27 @@ def test_a_tenant_has_one_rule_and_one_destination_of_a_name(
     assert api.post(f"{aggregate}/", {**body, "tenant": "globex", "name": first.name})["tenant"] == "globex"
 
 
-def test_a_destination_that_is_enabled_again_forgets_why_it_was_disabled(as_: Any, acme: World) -> None:
-    api, address = as_("admin"), f"alert-destinations/{acme.alertdestination.pk}/"
+def test_a_destination_that_is_enabled_again_forgets_why_it_was_disabled(rest: Any, acme: World) -> None:
+    api, address = rest("admin"), f"alert-destinations/{acme.alertdestination.pk}/"
     AlertDestination.objects.filter(pk=acme.alertdestination.pk).update(enabled=False, disabled_reason="Gone.")
     assert api.patch(address, {"name": "chat"})["disabled_reason"] == "Gone."
     response = api.patch(address, {"enabled": True})
     assert (response["enabled"], response["disabled_reason"]) == (True, "")
 
 
-def test_a_secret_is_only_in_the_answers_that_make_it(as_: Any, acme: World) -> None:
-    api = as_("admin")
+def test_a_secret_is_only_in_the_answers_that_make_it(rest: Any, acme: World) -> None:
+    api = rest("admin")
     body = {"tenant": "acme", "name": "chat", "kind": "webhook", "url": "https://example.com/x"}
     created = api.post("alert-destinations/", body)
     assert created["secret"].startswith("whsec_")
     assert "secret" not in api.get(f"alert-destinations/{created['id']}/")
-    assert as_("auditor").get(f"alert-destinations/{created['id']}/")["url"] == ""
+    assert rest("auditor").get(f"alert-destinations/{created['id']}/")["url"] == ""
     rotated = api.request("POST", f"alert-destinations/{created['id']}/rotate/").json()
     assert rotated["secret"] not in {None, created["secret"]}
 
 
-def test_only_a_webhook_has_a_secret_to_rotate(as_: Any, acme: World) -> None:
-    api = as_("admin")
+def test_only_a_webhook_has_a_secret_to_rotate(rest: Any, acme: World) -> None:
+    api = rest("admin")
     created = api.post(
         "alert-destinations/", {"tenant": "acme", "name": "ops", "kind": "email", "email": "o@example.com"}
     )
@@ -117,8 +119,8 @@ def test_only_a_webhook_has_a_secret_to_rotate(as_: Any, acme: World) -> None:
     assert response["errors"] == {"kind": ["Only webhooks have a secret."]}
 
 
-def test_a_test_returns_its_delivery(as_: Any, acme: World) -> None:
-    api = as_("admin")
+def test_a_test_returns_its_delivery(rest: Any, acme: World) -> None:
+    api = rest("admin")
     found = api.request("POST", f"alert-destinations/{acme.alertdestination.pk}/test/").json()
     assert (found["event"], found["attempts"], found["status"]) == ("alert.test", 1, "pending")
     assert found["error"]
@@ -126,17 +128,17 @@ def test_a_test_returns_its_delivery(as_: Any, acme: World) -> None:
 
 
 @pytest.fixture
-def of_hub(as_: Any) -> dict[str, Any]:
+def of_hub(rest: Any) -> dict[str, Any]:
     """A rule and a destination without a tenant, as the API returns them."""
-    api = as_("superuser")
+    api = rest("superuser")
     body = {"tenant": None, "name": "ops", "kind": "webhook", "url": "https://example.com/x"}
     destination = api.post("alert-destinations/", body)
     rule = {"tenant": None, "name": "died", "kind": "process_died", "threshold": 1, "destinations": [destination["id"]]}
     return {"alert-destinations": destination, "alert-rules": api.post("alert-rules/", rule)}
 
 
-def test_a_superuser_sets_up_alerts_of_the_whole_hub(as_: Any, acme: World, of_hub: dict[str, Any]) -> None:
-    api = as_("superuser")
+def test_a_superuser_sets_up_alerts_of_the_whole_hub(rest: Any, acme: World, of_hub: dict[str, Any]) -> None:
+    api = rest("superuser")
     rule, destination = of_hub["alert-rules"], of_hub["alert-destinations"]
     assert (rule["tenant"], destination["tenant"]) == (None, None)
     assert destination["secret"].startswith("whsec_")
@@ -153,8 +155,8 @@ def test_a_superuser_sets_up_alerts_of_the_whole_hub(as_: Any, acme: World, of_h
     assert not AlertRule.objects.filter(tenant=None).exists()
 
 
-def test_rows_of_the_whole_hub_are_checked_like_others(as_: Any, acme: World, of_hub: dict[str, Any]) -> None:
-    api = as_("superuser")
+def test_rows_of_the_whole_hub_are_checked_like_others(rest: Any, acme: World, of_hub: dict[str, Any]) -> None:
+    api = rest("superuser")
     body = {"tenant": None, "name": "more", "kind": "error_rate", "threshold": 5}
     for wrong, status in (
         ({"kind": "failures"}, 400),
@@ -168,16 +170,16 @@ def test_rows_of_the_whole_hub_are_checked_like_others(as_: Any, acme: World, of
 
 
 @pytest.mark.parametrize("aggregate", ["alert-rules", "alert-destinations"])
-def test_an_empty_tenant_is_not_the_whole_hub(as_: Any, acme: World, aggregate: str) -> None:
+def test_an_empty_tenant_is_not_the_whole_hub(rest: Any, acme: World, aggregate: str) -> None:
     body = {"tenant": "", "name": "more", "kind": "email", "email": "ops@example.com"}
-    assert as_("superuser").request("POST", f"{aggregate}/", body).status_code == 400
+    assert rest("superuser").request("POST", f"{aggregate}/", body).status_code == 400
 
 
 @pytest.mark.parametrize("role", ["admin", "auditor", "operator", "stranger"])
 def test_members_neither_see_nor_change_alerts_of_the_whole_hub(
-    as_: Any, acme: World, of_hub: dict[str, Any], role: str
+    rest: Any, acme: World, of_hub: dict[str, Any], role: str
 ) -> None:
-    api = as_(role)
+    api = rest(role)
     for name, row in of_hub.items():
         address = f"{name}/{row['id']}/"
         assert row["id"] not in {one["id"] for one in api.get(f"{name}/")["results"]}
@@ -192,8 +194,8 @@ def test_members_neither_see_nor_change_alerts_of_the_whole_hub(
     assert AlertDestination.objects.filter(tenant=None, enabled=True).count() == 1
 
 
-def test_lists_are_filtered_by_scope_kind_and_state(as_: Any, acme: World, globex: World, of_hub: Any) -> None:
-    api = as_("superuser")
+def test_lists_are_filtered_by_scope_kind_and_state(rest: Any, acme: World, globex: World, of_hub: Any) -> None:
+    api = rest("superuser")
 
     def names(address: str) -> set[str]:
         return {row["name"] for row in api.get(address)["results"]}

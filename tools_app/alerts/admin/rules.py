@@ -18,14 +18,13 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from tools_app.access import permissions
 from tools_app.access.permissions import tenant_permissions_of
-from tools_app.admin.alerts.log import send_tests
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge
 from tools_app.admin.base.site import site
 from tools_app.admin.base.times import moment
 from tools_app.alerts import destinations
-from tools_app.models import Alert, AlertDelivery, AlertDestination, AlertKind, AlertRule
-from tools_app.models.alerts import MEASURES
+from tools_app.alerts.admin.log import send_tests
+from tools_app.alerts.models import MEASURES, Alert, AlertDelivery, AlertDestination, AlertKind, AlertRule
 
 RECENT: Final = 10
 FIRST_FIELDS: Final = ("tenant", "name", "kind", "enabled")
@@ -118,7 +117,7 @@ class RuleAdmin(ScopedAdmin):
     empty_hint = "A rule watches error rates, durations, denials and more, and notifies its destinations."
 
     class Media:
-        js = (Script("tools_app/alert_kinds.js", type="module"),)
+        js = (Script("tools_app/alerts/kinds.js", type="module"),)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows with whether an alert is open."""
@@ -177,7 +176,7 @@ class RuleAdmin(ScopedAdmin):
             chosen = list(rule.destinations.filter(enabled=True))
             page = {"title": "Send test messages?", "destinations": chosen, "back": back, "opts": self.opts}
             context = {**self.admin_site.each_context(request), **page}
-            return TemplateResponse(request, "admin/tools_app/alert/test.html", context)
+            return TemplateResponse(request, "alerts/test.html", context)
         send_tests(request, list(rule.destinations.filter(enabled=True)), rule)
         return HttpResponseRedirect(back)
 

@@ -194,6 +194,11 @@ class AlertRule(Recorded):
         return sorted(str(row.pk) for row in self.destinations.all())
 
     @property
+    def destination_names(self) -> list[str]:
+        """The names of its destinations."""
+        return sorted(row.name for row in self.destinations.all())
+
+    @property
     def measure(self) -> Measure:
         """The unit and bounds of the threshold."""
         return MEASURES[AlertKind(self.kind)]
@@ -291,16 +296,3 @@ class AlertDelivery(models.Model):
 
     def __str__(self) -> str:
         return f"{self.get_event_display()} to {self.destination}"
-
-
-class ProcessDeath(models.Model):
-    """A process of the hub that stopped without saying so, kept for a while for rules that watch for it."""
-
-    id = models.UUIDField(primary_key=True, editable=False)
-    kind = models.CharField(max_length=10)
-    host = models.CharField(max_length=255)
-    pid = models.PositiveIntegerField()
-    died_at = models.DateTimeField(default=timezone.now, db_index=True)
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.pid}@{self.host}"

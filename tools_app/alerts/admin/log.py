@@ -18,7 +18,7 @@ from tools_app.admin.base.site import site
 from tools_app.admin.base.times import moment
 from tools_app.alerts import delivery, evaluation
 from tools_app.alerts.evaluation import TooManyTests
-from tools_app.models import Alert, AlertDelivery, AlertDestination, AlertRule, DeliveryStatus
+from tools_app.alerts.models import Alert, AlertDelivery, AlertDestination, AlertRule, DeliveryStatus
 
 COLOURS: Final = {
     DeliveryStatus.PENDING: "info",

@@ -17,22 +17,22 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
 from tools_app.access.permissions import tenant_permissions_of
-from tools_app.admin.alerts.log import send_tests
 from tools_app.admin.base import shown_once
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, narrow
 from tools_app.admin.base.site import site
 from tools_app.alerts import delivery, destinations
+from tools_app.alerts.admin.log import send_tests
+from tools_app.alerts.models import AlertDelivery, AlertDestination, DestinationKind
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.core.urls import netloc_of
-from tools_app.models import AlertDelivery, AlertDestination, DestinationKind
 
 # The field with the address of each kind.
 ADDRESSES: Final = {DestinationKind.EMAIL: "email", DestinationKind.WEBHOOK: "url"}
 
 
 SECRET_PAGE = shown_once.SecretPage(
-    "admin/tools_app/alert/issued.html",
+    "alerts/issued.html",
     noun="secret",
     advice="rotate the secret: you get a new one.",
     place="the destination",
@@ -91,7 +91,7 @@ class DestinationAdmin(ScopedAdmin):
     empty_advice = "Choose it in the rules of alerts."
 
     class Media:
-        js = (Script("tools_app/alert_kinds.js", type="module"),)
+        js = (Script("tools_app/alerts/kinds.js", type="module"),)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -176,7 +176,7 @@ class DestinationAdmin(ScopedAdmin):
         if request.method != "POST":
             page = {"title": "Send a test message?", "destinations": [row], "back": back, "opts": self.opts}
             context = {**self.admin_site.each_context(request), **page}
-            return TemplateResponse(request, "admin/tools_app/alert/test.html", context)
+            return TemplateResponse(request, "alerts/test.html", context)
         send_tests(request, [row])
         return HttpResponseRedirect(back)
 
@@ -187,7 +187,7 @@ class DestinationAdmin(ScopedAdmin):
         if request.method != "POST":
             page = {"title": "Rotate the secret?", "destination": row, "opts": self.opts}
             context = {**self.admin_site.each_context(request), **page}
-            return TemplateResponse(request, "admin/tools_app/alert/rotate.html", context)
+            return TemplateResponse(request, "alerts/rotate.html", context)
         with change_log_transaction():
             # Read again: the secret that another request has just made must go on signing.
             row = self.get_object(request, object_id)

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from tools_app.alerts import destinations
+from tools_app.alerts.models import AlertDestination, AlertRule
 from tools_app.audit.changes import changes
-from tools_app.models import AlertDestination, AlertRule, Change, Tenant
+from tools_app.models import Change, Tenant
 from tools_app.tenant_config import plan as planning
 from tools_app.tenant_config.document import read
 from tools_app.tenant_config.export import export
@@ -127,7 +128,12 @@ def test_each_change_is_recorded_and_the_url_is_not(tenant: Tenant) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("alert_rules: {a: {kind: nonsense}}", "alert_rules.a.kind: Value 'nonsense'"),
+        ("alert_rules: {a: {kind: nonsense}}", 'alert_rules.a.kind: "nonsense" is not a valid choice'),
+        ("alert_rules: {a: {threshold: 1}}", "alert_rules.a.kind: This field is required"),
+        ("alert_rules: {a: {kind: p95, treshold: 1}}", "alert_rules.a.treshold: Unknown field"),
+        ("alert_rules: {a: {kind: p95, threshold: many}}", "alert_rules.a.threshold: A valid number is required"),
+        ("alert_rules: {a: {kind: p95, destinations: mail}}", "alert_rules.a.destinations: Must be a list of strings"),
+        ("alert_destinations: {a: {kind: webhook, secret: b}}", "alert_destinations.a.secret: Unknown field"),
         ("alert_rules: {a: {kind: process_died}}", "alert_rules.a.kind: Rules of this kind watch the whole hub"),
         ("alert_rules: {a: {kind: error_rate, threshold: 101}}", "alert_rules.a.threshold: Enter 0.1 to 100"),
         ("alert_rules: {a: {kind: p95, window_minutes: 1}}", "alert_rules.a.window_minutes:"),
