@@ -18,7 +18,7 @@ from tests.services.stack import Running, Stack
 FOREIGN = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL", "DJANGO_SETTINGS_MODULE")
 PROCESS_TIMEOUT = 5.0
 SERVERS = ("daphne", "uvicorn")
-TOOLS = "quick change steps toil hang wait_for_ever pour insides"
+TOOLS = "quick change steps toil hang seize wait_for_ever pour insides"
 SEED = f"""
 from tools_app.models import Tenant
 from tools_app.catalog import authoring

@@ -46,4 +46,5 @@ def end_call(state: Any, call_id: str) -> None:
         return
     for request in tuple(worker_state.active_requests):
         if request.id == call_id:
-            request.terminate(pool)
+            # A tool may catch what SIGTERM raises. Its call is recorded: the process has nothing else to write.
+            request.terminate(pool, signal="KILL")

@@ -47,6 +47,13 @@ def hang(word: str) -> str:
         time.sleep(1)
 
 
+@tool(background=True, timeout=2)
+async def seize(word: str) -> str:
+    """Never return, in a worker, and keep its event loop."""
+    while True:
+        time.sleep(1)  # noqa: ASYNC251 - that is the point
+
+
 @tool(timeout=2)
 async def wait_for_ever(word: str) -> str:
     """Never return, in the web process."""
