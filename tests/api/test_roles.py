@@ -16,6 +16,7 @@ from tests.api.conftest import Api
 from tests.worlds import LISTED, NOON, World
 from tools_app.access import tokens
 from tools_app.api.v1.urls import urlpatterns
+from tools_app.catalog.authoring import definition_of
 from tools_app.catalog.kinds.upstream import digest_of
 from tools_app.catalog.sources import documents
 from tools_app.models import (
@@ -207,7 +208,7 @@ def rows(acme: World, people: dict[str, User]) -> dict[str, Any]:
     ToolRevision.objects.create(
         tool=acme.tool,
         number=1,
-        definition={"kind": "http", "description": "Older", "config": acme.tool.config},
+        definition={**definition_of(acme.tool), "description": "Older"},
         digest="d",
     )
     return {
