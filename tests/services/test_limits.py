@@ -308,7 +308,7 @@ def test_a_place_that_is_let_go_while_redis_is_away_is_no_error_that_nobody_hand
     async def leave() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: unhandled.append(context))
         away.release_soon(["one"], "a")
-        sending = away._post()._sending
+        sending = away._post()._batches._task
         assert sending is not None
         async with asyncio.timeout(10):
             await sending

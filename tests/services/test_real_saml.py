@@ -149,7 +149,7 @@ def tampered(saml_response: str) -> str:
     [
         ({"minutes": "-5"}, "The answer has expired."),
         ({"audience": "other"}, "The answer is for another audience."),
-        ({}, "The signature of Acme Login cannot be verified"),
+        ({}, "The signature of Acme Login is of another certificate"),
     ],
     ids=["expired", "foreign audience", "tampered"],
 )

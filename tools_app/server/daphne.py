@@ -18,6 +18,7 @@ from twisted.internet import reactor
 
 from tools_app.server.base import BACKLOG, AsyncFunction
 from tools_app.server.boundary import IDLE_SECONDS, POLL_SECONDS, Boundary
+from tools_app.transport.request import CLOSE
 
 # Messages of a WebSocket, and the size of one, that wait for the application; above them the client is not read.
 MAX_QUEUED: Final = 32
@@ -109,7 +110,8 @@ class _Daphne(Server):
             return
         more_body = message.get("more_body", False)
         if protocol.channel is not None and not protocol.finished:
-            if self._boundary.is_closing:
+            # Not with a head that did not say so: its client may send the next request on this connection.
+            if CLOSE in message.get("headers", ()):
                 protocol.channel.persistent = False
             if more_body and protocol.producer is None:
                 protocol.registerProducer(_Writer(), True)
