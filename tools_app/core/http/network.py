@@ -153,6 +153,8 @@ class CheckedStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     def __init__(self, network: CheckedNetwork, dialed: socket.socket, until: float) -> None:
         self._network = network
         self._dialed = dialed
+        # From then on the event loop closes it: to close it twice would close another's of the same number.
+        self._is_handed_over = self._is_closed = False
         self._open_until = until
         self._transport: asyncio.Transport | None = None
         self._readable: Any = None
@@ -217,10 +219,11 @@ class CheckedStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
 
     async def aclose(self) -> None:
         """Close the connection at once."""
-        if self._transport is None:
-            self._dialed.close()
-        else:
+        self._is_closed = True
+        if self._transport is not None:
             self._transport.abort()
+        elif not self._is_handed_over:
+            self._dialed.close()
 
     def get_extra_info(self, info: str) -> Any:
         """Return what httpcore2 asks for: whether the connection, in no use, cannot be used again ("is_readable").
@@ -254,6 +257,9 @@ class CheckedStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)
+        if self._is_closed:
+            self._transport.abort()
+            return
         if hasattr(select, "poll"):
             self._readable = select.poll()
             self._readable.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
@@ -295,12 +301,19 @@ class CheckedStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
             self._waiter.set_result(None)
 
     async def _open(self, **tls: Any) -> None:
+        loop = asyncio.get_running_loop()
+        self._is_handed_over = True
         try:
             async with asyncio.timeout_at(self._open_until):
-                await asyncio.get_running_loop().create_connection(lambda: self, sock=self._dialed, **tls)
+                await loop.create_connection(lambda: self, sock=self._dialed, **tls)
             self._network.check_open()
         except BaseException as problem:
             await self.aclose()
+            if isinstance(loop, asyncio.BaseEventLoop):
+                self._dialed.close()
+            else:
+                # uvloop has closed the descriptor, and the socket does not know.
+                self._dialed.detach()
             if isinstance(problem, TimeoutError):
                 raise httpcore2.ConnectTimeout("the TLS handshake took too long") from problem
             if isinstance(problem, OSError):
