@@ -253,8 +253,10 @@ class DocumentSection:
         return str(self.serializer.Meta.model._meta.verbose_name)
 
     def rows(self, tenant: Tenant) -> Any:
-        """Return the rows of a tenant."""
-        return self.serializer.Meta.model._default_manager.filter(tenant=tenant)
+        """Return the rows of a tenant, with the rows that they refer to."""
+        model = self.serializer.Meta.model
+        others = (field.name for field in model._meta.many_to_many)
+        return model._default_manager.filter(tenant=tenant).prefetch_related(*others)
 
 
 # In the order in which they are applied: rules refer to destinations.
