@@ -25,7 +25,7 @@ from django.utils.crypto import salted_hmac
 from tools_app.access import permissions
 from tools_app.access.keys import digest_of
 from tools_app.models import Identity, Invitation, Membership, Role, Tenant
-from tools_app.models.people import INVITATION_DAYS
+from tools_app.models.tenants import INVITATION_DAYS
 
 TOKEN_BYTES: Final = 32
 MAX_TOKEN_LENGTH: Final = 100

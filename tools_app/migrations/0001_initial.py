@@ -11,7 +11,7 @@ import django.db.models.deletion
 import django.db.models.functions.datetime
 import django.utils.timezone
 import tools_app.models.issuers
-import tools_app.models.people
+import tools_app.models.tenants
 import tools_app.models.validators
 import uuid_utils.compat
 from django.conf import settings
@@ -845,7 +845,7 @@ class Migration(migrations.Migration):
                     ('role', models.CharField(choices=[('admin', 'Admin'), ('auditor', 'Auditor'), ('operator', 'Operator')], max_length=10)),
                     ('digest', models.CharField(editable=False, max_length=64, unique=True)),
                     ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
-                    ('expires_at', models.DateTimeField(default=tools_app.models.people._in_some_days)),
+                    ('expires_at', models.DateTimeField(default=tools_app.models.tenants._in_some_days)),
                     ('accepted_at', models.DateTimeField(editable=False, null=True)),
                     ('revoked_at', models.DateTimeField(editable=False, null=True)),
                     ('accepted_by', models.ForeignKey(editable=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),

@@ -10,7 +10,18 @@ from tools_app.alerts.models import (
     DeliveryStatus,
     DestinationKind,
 )
-from tools_app.models.audit import Action, CallFigures, ChainKind, ChainStart, Change, Checkpoint, Via
+from tools_app.models.audit import (
+    Action,
+    CallFigures,
+    ChainKind,
+    ChainStart,
+    Change,
+    Checkpoint,
+    Export,
+    ExportFormat,
+    ExportState,
+    Via,
+)
 from tools_app.models.calls import (
     BY_CALL_TOOL,
     TOOLS_CALL,
@@ -24,9 +35,13 @@ from tools_app.models.calls import (
     Process,
     ProcessDeath,
     RunningCall,
+    SavedFilter,
+    Session,
+    SessionMessage,
     methods_like,
 )
 from tools_app.models.catalog import (
+    MAX_TOOLSETS,
     Prompt,
     PromptKind,
     Resource,
@@ -36,9 +51,18 @@ from tools_app.models.catalog import (
     Tool,
     ToolKind,
     ToolRevision,
+    Toolset,
 )
-from tools_app.models.directory import Directory, DirectoryGroup, DirectoryUser
-from tools_app.models.issuers import Identity, Issuer, IssuerProtocol, IssuerUse, UsedAssertion
+from tools_app.models.issuers import (
+    Directory,
+    DirectoryGroup,
+    DirectoryUser,
+    Identity,
+    Issuer,
+    IssuerProtocol,
+    IssuerUse,
+    UsedAssertion,
+)
 from tools_app.models.oauth import (
     AccessToken,
     AuthorizationCode,
@@ -54,12 +78,8 @@ from tools_app.models.oauth import (
     SignInStep,
     TenantScope,
 )
-from tools_app.models.people import Export, ExportFormat, ExportState, Invitation, PersonalToken, SavedFilter
-from tools_app.models.sessions import Session, SessionMessage
 from tools_app.models.sources import ApiSource, ApiSourceRevision, RevisionState
-from tools_app.models.tenants import ApiKey, Membership, Presentation, Role, Tenant
-from tools_app.models.toolsets import MAX_TOOLSETS, Toolset
-from tools_app.models.upstream_credentials import UpstreamCredential, UpstreamRegistration
+from tools_app.models.tenants import ApiKey, Invitation, Membership, PersonalToken, Presentation, Role, Tenant
 from tools_app.models.upstreams import (
     CredentialKind,
     CredentialOwner,
@@ -68,8 +88,10 @@ from tools_app.models.upstreams import (
     ParkedCall,
     ParkedStatus,
     Upstream,
+    UpstreamCredential,
     UpstreamEra,
     UpstreamItem,
+    UpstreamRegistration,
     UpstreamStatus,
     UpstreamTask,
     UpstreamTransport,

@@ -174,3 +174,42 @@ class CallFigures(models.Model):
 
 for _name in DURATION_COLUMNS:
     CallFigures.add_to_class(_name, models.PositiveIntegerField(default=0))
+
+
+class ExportFormat(models.TextChoices):
+    """The file format of an export."""
+
+    JSONL = "jsonl", "JSON lines"
+    CSV = "csv", "CSV"
+
+
+class ExportState(models.TextChoices):
+    """The progress of an export."""
+
+    READY = "ready", "Ready to download"
+    RUNNING = "running", "Running"
+    DONE = "done", "Done"
+    BROKEN = "broken", "Broken off"
+
+
+class Export(models.Model):
+    """One download of a filtered part of the audit log, and its progress."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="exports")
+    query = models.TextField(blank=True, help_text="The query string of the list.")
+    format = models.CharField(max_length=10, choices=ExportFormat)
+    state = models.CharField(max_length=10, choices=ExportState, default=ExportState.READY)
+    with_payloads = models.BooleanField(default=False, help_text="Arguments and results, too.")
+    expected = models.PositiveBigIntegerField(null=True, help_text="How many calls it is about, if that was counted.")
+    calls = models.PositiveBigIntegerField(default=0)
+    bytes = models.PositiveBigIntegerField(default=0)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    finished_at = models.DateTimeField(null=True)
+    problem = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.get_format_display()} {self.created_at:%Y-%m-%d %H:%M}"

@@ -15,8 +15,59 @@ from tools_app.core.packing import texts
 from tools_app.core.relations import related
 from tools_app.models.catalog import Tool
 from tools_app.models.ids import new_id
-from tools_app.models.sessions import Session
 from tools_app.models.tenants import ApiKey, Tenant
+
+
+class Session(models.Model):
+    """The result of `initialize`, bound to the key that created it. Only a digest of the session id is stored."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="sessions")
+    # Empty: a session of an anonymous client, in a public tenant.
+    api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.CASCADE, related_name="sessions")
+    protocol_version = models.CharField(max_length=10)
+    client_name = models.CharField(max_length=200, blank=True)
+    client_version = models.CharField(max_length=100, blank=True)
+    client_capabilities = models.JSONField(default=dict)
+    log_level = models.CharField(max_length=10, default="info")
+    subscriptions = models.JSONField(default=list, help_text="URIs of resources whose changes the client wants.")
+    listener = models.UUIDField(null=True, help_text="The one of its streams that hears of changes.")
+    remote_address = models.CharField(max_length=45, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    last_seen_at = models.DateTimeField(default=timezone.now)
+    ended_at = models.DateTimeField(null=True)
+    end_reason = models.CharField(max_length=20, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+        indexes = [
+            models.Index(fields=["tenant", "-created_at"], name="session_by_tenant"),
+            models.Index(fields=["last_seen_at"], condition=models.Q(ended_at=None), name="session_by_idleness"),
+            # Covers the count of open sessions. SQLite also reads the rows if a column of the condition is missing.
+            models.Index(
+                fields=["tenant", "last_seen_at", "ended_at"], condition=models.Q(ended_at=None), name="session_open"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.client_name or 'client'} {self.created_at:%Y-%m-%d %H:%M}"
+
+
+class SessionMessage(models.Model):
+    """An encrypted message from a session's client to the process that holds the session's stream (HTTP+SSE)."""
+
+    id = models.BigAutoField(primary_key=True)
+    session_id = models.UUIDField(db_index=True)
+    sealed = models.BinaryField()
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    class Meta:
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.id} of {self.session_id}"
+
 
 # The recorded method of a `tools/call` that came by the hub's tool `call_tool`. The record is that of the target.
 TOOLS_CALL: Final = "tools/call"
@@ -289,3 +340,22 @@ class ProcessDeath(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.pid}@{self.host}"
+
+
+class SavedFilter(models.Model):
+    """A saved search of the audit log."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_filters")
+    name = models.CharField(max_length=100)
+    query = models.TextField(help_text="The query string of the list.")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["name"]
+        verbose_name = "saved search"
+        verbose_name_plural = "saved searches"
+        constraints = [models.UniqueConstraint(fields=["person", "name"], name="filter_name_once_per_person")]
+
+    def __str__(self) -> str:
+        return self.name

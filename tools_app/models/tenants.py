@@ -1,4 +1,6 @@
-"""Tenants, their members and their API keys."""
+"""Tenants, their members and API keys, invitations, and the personal tokens of people."""
+
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.core.validators import RegexValidator
@@ -228,6 +230,62 @@ class ApiKey(CallerLimited):
         ordering = ["tenant", "name"]
         verbose_name = "API key"
         verbose_name_plural = "API keys"
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"
+
+
+INVITATION_DAYS = 7
+
+
+def _in_some_days() -> datetime:
+    return timezone.now() + timedelta(days=INVITATION_DAYS)
+
+
+class Invitation(Recorded):
+    """A link that makes the person who opens it a member. Only a digest of its token is stored."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="invitations")
+    email = models.EmailField(
+        "e-mail", help_text="Who is invited. An account with another e-mail takes it only when its owner confirms that."
+    )
+    role = models.CharField(max_length=10, choices=Role)
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    invited_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, editable=False, on_delete=models.SET_NULL, related_name="+"
+    )
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    expires_at = models.DateTimeField(default=_in_some_days)
+    accepted_at = models.DateTimeField(null=True, editable=False)
+    accepted_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, editable=False, on_delete=models.SET_NULL, related_name="+"
+    )
+    revoked_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.email} to {self.tenant}"
+
+
+class PersonalToken(Recorded):
+    """A person's credential for the REST API. Only a digest is stored: the token itself is shown once."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="tokens")
+    name = models.CharField(max_length=200)
+    prefix = models.CharField(max_length=16, editable=False)
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    expires_at = models.DateTimeField(null=True, blank=True, help_text="Empty: never.")
+    revoked_at = models.DateTimeField(null=True, editable=False)
+    last_used_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        ordering = ["-created_at"]
+        verbose_name = "personal token"
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"

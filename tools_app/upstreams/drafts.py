@@ -10,7 +10,7 @@ from tools_app.catalog.kinds.templates import BadTemplate
 from tools_app.core.config import config
 from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.models import Upstream, UpstreamTransport
-from tools_app.models.upstream_credentials import MAX_ISSUER
+from tools_app.models.upstreams import MAX_ISSUER
 from tools_app.upstreams import commands
 from tools_app.upstreams.credentials.discovery import valid_scopes
 from tools_app.upstreams.credentials.tokens import MAX_CLIENT_ID

@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from tools_app.access.issuers import directory, people
 from tools_app.models import DirectoryGroup, DirectoryUser, Identity, Issuer, SignInEvent, SignInStep
-from tools_app.models.directory import MAX_VALUE
+from tools_app.models.issuers import MAX_VALUE
 
 MAX_GROUPS: Final = 250
 MAX_MEMBERS: Final = 2000

@@ -20,7 +20,7 @@ from tools_app.api.scim.bounds import MAX_OPERATIONS, MAX_PATH, MAX_USER_OPERATI
 from tools_app.api.scim.resources import Group, User, check_values, ids_of, text
 from tools_app.core.sanitize import is_storable
 from tools_app.models import DirectoryGroup
-from tools_app.models.directory import MAX_EMAILS
+from tools_app.models.issuers import MAX_EMAILS
 
 # Okta repeats these in the value of an operation without a path; they cannot be changed.
 _REPEATED: Final = frozenset({"id", "schemas", "meta"})

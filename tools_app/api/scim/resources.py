@@ -38,7 +38,7 @@ from tools_app.access.issuers.provisioning import GroupValues, UserValues
 from tools_app.api.scim.bounds import MAX_PAGE, MAX_RESOURCE_BYTES
 from tools_app.core.sanitize import is_storable
 from tools_app.models import DirectoryGroup, DirectoryUser
-from tools_app.models.directory import MAX_EMAILS, MAX_VALUE
+from tools_app.models.issuers import MAX_EMAILS, MAX_VALUE
 
 USERS, GROUPS = "Users", "Groups"
 MEMBER: Final = frozenset({"value", "$ref", "type"})

@@ -20,7 +20,7 @@ from tools_app.core.http.client import Outbound
 from tools_app.core.http.documents import DocumentError
 from tools_app.core.http.urls import InvalidUrl, Url, has_parent_segments, parse_url
 from tools_app.models import UpstreamTransport
-from tools_app.models.upstream_credentials import MAX_ISSUER, MAX_SCOPES
+from tools_app.models.upstreams import MAX_ISSUER, MAX_SCOPES
 from tools_app.protocol.versions import HANDSHAKE_VERSIONS
 
 MAX_BYTES: Final = 64 * 1024
