@@ -23,7 +23,7 @@ WARM_UP_SECONDS = 1
 # A neighbour's p99 under a flood: within so many times that without, or so many milliseconds.
 MAX_RATIO, MAX_P99_MS = 4.0, 50.0
 CREATE_NEIGHBOUR = """
-from tools_app.access import keys
+from tools_app.tenants import keys
 from tools_app.catalog import authoring
 from tools_app.models import Tenant
 tenant = Tenant.objects.create(slug="neighbour", name="neighbour")

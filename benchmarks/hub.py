@@ -17,7 +17,7 @@ SEED_CODE = f"""
 import json
 from django.contrib.auth.models import User
 from benchmarks.servers.look_up import LOOK_UPS
-from tools_app.access import keys
+from tools_app.tenants import keys
 from tools_app.catalog import authoring
 from tools_app.models import Membership, Role, Tenant
 def made(slug, tools):

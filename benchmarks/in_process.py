@@ -136,7 +136,7 @@ async def measure(driver: Driver, options: argparse.Namespace) -> None:
 # The access token of a superuser's client in a tenant.
 SIGN_IN = """
 from django.contrib.auth.models import User
-from tools_app.access.oauth import clients, connections, tokens
+from tools_app.identity.oauth import clients, connections, tokens
 from tools_app.models import Tenant
 client, _ = clients.register({{"redirect_uris": ["http://localhost/"], "token_endpoint_auth_method": "none"}})
 tenant, person = Tenant.objects.get(slug="{slug}"), User.objects.get(username="root")

@@ -8,8 +8,8 @@ from typing import Final
 
 from benchmarks.seed_calls import fill
 from benchmarks.seed_calls.shapes import Owner
-from tools_app.access import keys
 from tools_app.models import Tenant
+from tools_app.tenants import keys
 
 DAYS: Final = 90
 

@@ -23,7 +23,7 @@ MAX_SECONDS = 30.0
 # A key for each client: the hub limits how often a key polls.
 KEYS = f"""
 import json
-from tools_app.access import keys
+from tools_app.tenants import keys
 from tools_app.models import Tenant
 tenant = Tenant.objects.get(slug="{TENANT}")
 print(json.dumps([keys.issue(tenant, f"client {{number}}")[1] for number in range({CLIENTS})]))

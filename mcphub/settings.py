@@ -16,7 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from kombu import Exchange, Queue
 
 from mcphub import environment as env
-from tools_app.telemetry.scrubbing import hide, hide_password_of
+from tools_app.core.telemetry.scrubbing import hide, hide_password_of
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 IS_CHECKOUT = (CHECKOUT / "manage.py").is_file()
@@ -75,7 +75,7 @@ ALLOWED_HOSTS = env.hosts("MCPHUB_ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[:
 
 INSTALLED_APPS = [
     "daphne",
-    # The basic configuration: the hub has a custom admin site (`tools_app.admin.base.site`).
+    # The basic configuration: the hub has a custom admin site (`tools_app.web.admin.site`).
     "unfold.apps.BasicAppConfig",
     "unfold.contrib.filters",
     "django.contrib.admin",
@@ -101,18 +101,18 @@ MIDDLEWARE = [
     # Measures the whole time of a page.
     # Outermost, so that files, redirects and errors get the headers too.
     "csp.middleware.CSPMiddleware",
-    "tools_app.admin.base.response_headers.response_headers",
+    "tools_app.web.admin.response_headers.response_headers",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "tools_app.admin.base.actor_middleware.acting_person",
+    "tools_app.web.admin.actor_middleware.acting_person",
     "allauth.account.middleware.AccountMiddleware",
-    "tools_app.admin.base.time_zone.viewers_zone",
+    "tools_app.web.admin.time_zone.viewers_zone",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "tools_app.sign_in.required_factor.RequiredFactor",
+    "tools_app.identity.sign_in.required_factor.RequiredFactor",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 
@@ -130,7 +130,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
-            "libraries": {name: f"tools_app.admin.base.{name}" for name in ("tables", "times")},
+            "libraries": {name: f"tools_app.web.admin.{name}" for name in ("tables", "times")},
         },
     },
 ]
@@ -282,13 +282,13 @@ WHITENOISE_USE_FINDERS = True
 warnings.filterwarnings("ignore", "StreamingHttpResponse must consume synchronous iterators")
 LOGIN_URL = "admin:login"
 # Second factors, by django-allauth. People log in on the admin's own page.
-ACCOUNT_ADAPTER = "tools_app.sign_in.accounts.AccountAdapter"
+ACCOUNT_ADAPTER = "tools_app.identity.sign_in.accounts.AccountAdapter"
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_USER_MODEL_EMAIL_FIELD = "email"
-MFA_ADAPTER = "tools_app.sign_in.accounts.FactorAdapter"
+MFA_ADAPTER = "tools_app.identity.sign_in.accounts.FactorAdapter"
 MFA_FORMS = {
-    "authenticate": "tools_app.sign_in.accounts.LoginCodeForm",
-    "reauthenticate": "tools_app.sign_in.accounts.ReauthenticationCodeForm",
+    "authenticate": "tools_app.identity.sign_in.accounts.LoginCodeForm",
+    "reauthenticate": "tools_app.identity.sign_in.accounts.ReauthenticationCodeForm",
 }
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True
@@ -308,7 +308,7 @@ AUTH_PASSWORD_VALIDATORS = [
 # Files served from the root, such as `/favicon.ico`.
 WHITENOISE_ROOT = CHECKOUT / "tools_app" / "static" / "tools_app" / "root"
 
-# The policy of pages, none of which has an inline script. `tools_app.admin.base.response_headers` has the policy of all
+# The policy of pages, none of which has an inline script. `tools_app.web.admin.response_headers` has the policy of all
 # other responses.
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -338,15 +338,15 @@ UNFOLD = {
     "SITE_SUBHEADER": "MCP tools for many tenants",
     "SITE_SYMBOL": "hub",
     "SITE_URL": None,
-    "STYLES": ["tools_app.admin.base.site.colors", "tools_app.admin.base.site.style"],
-    "SCRIPTS": [f"tools_app.admin.base.site.{name}_script" for name in ("zone", "htmx", "times", "drafts")],
+    "STYLES": ["tools_app.web.admin.site.colors", "tools_app.web.admin.site.style"],
+    "SCRIPTS": [f"tools_app.web.admin.site.{name}_script" for name in ("zone", "htmx", "times", "drafts")],
     "ACCOUNT": {
         "navigation": [
             {"title": "Connections", "link": "/connections"},
             {"title": "Second factor", "link": "/account/factors/"},
         ]
     },
-    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "tools_app.admin.base.site.favicon"}],
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "tools_app.web.admin.site.favicon"}],
     "SIDEBAR": {
         "show_search": True,
         "command_search": True,
@@ -356,7 +356,7 @@ UNFOLD = {
 REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
-    "DEFAULT_SCHEMA_CLASS": "tools_app.api.v1.base.openapi.Described",
+    "DEFAULT_SCHEMA_CLASS": "tools_app.web.api.openapi.Described",
 }
 
 SPECTACULAR_SETTINGS = {
@@ -366,12 +366,12 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
     "ENUM_NAME_OVERRIDES": {
         "CallStatusEnum": "tools_app.models.CallStatus",
-        "KeyStatusEnum": "tools_app.api.v1.keys.STATES",
+        "KeyStatusEnum": "tools_app.tenants.api.keys.STATES",
         "ResourceKindEnum": "tools_app.models.ResourceKind",
         "AlertKindEnum": "tools_app.models.AlertKind",
         "AlertDestinationKindEnum": "tools_app.models.DestinationKind",
         "AlertDeliveryStatusEnum": "tools_app.models.DeliveryStatus",
-        "InvitationStatusEnum": "tools_app.api.v1.invitations.STATES",
+        "InvitationStatusEnum": "tools_app.tenants.api.invitations.STATES",
         "ExportStateEnum": "tools_app.models.ExportState",
         "ApiSourceStateEnum": "tools_app.models.RevisionState",
         "UpstreamCredentialKindEnum": "tools_app.models.CredentialKind",
@@ -382,10 +382,10 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "none", "filter": True, "validatorUrl": None},
-    "PREPROCESSING_HOOKS": ["tools_app.api.v1.base.openapi.ours"],
+    "PREPROCESSING_HOOKS": ["tools_app.web.api.openapi.ours"],
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "tools_app.api.v1.base.openapi.complete",
+        "tools_app.web.api.openapi.complete",
     ],
 }
 
@@ -400,7 +400,7 @@ if env.flag("MCPHUB_HTTPS"):
     SECURE_HSTS_PRELOAD = True
     SESSION_COOKIE_SECURE = True
     CSRF_COOKIE_SECURE = True
-CSRF_FAILURE_VIEW = "tools_app.admin.base.errors.csrf_failure"
+CSRF_FAILURE_VIEW = "tools_app.web.admin.errors.csrf_failure"
 CSRF_TRUSTED_ORIGINS = MCPHUB_ALLOWED_ORIGINS
 SESSION_COOKIE_HTTPONLY = True
 
@@ -426,11 +426,11 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {
         "line": {
-            "()": "tools_app.telemetry.logs.formatter",
+            "()": "tools_app.core.telemetry.logs.formatter",
             "style": env.choice("MCPHUB_LOG_FORMAT", ["TEXT", "JSON"], "TEXT"),
         }
     },
-    "filters": {"without_traceback": {"()": "tools_app.telemetry.logs.WithoutTraceback"}},
+    "filters": {"without_traceback": {"()": "tools_app.core.telemetry.logs.WithoutTraceback"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {

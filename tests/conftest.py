@@ -26,8 +26,6 @@ from pytest_django import DjangoDbBlocker
 
 from tests.audit.chained import forget
 from tests.processes.hub import copy_database
-from tools_app.access import keys
-from tools_app.access.limits import limits
 from tools_app.audit.changes import changes
 from tools_app.audit.checkpoints import signer, witness
 from tools_app.audit.recorder import denials, recorder
@@ -35,13 +33,17 @@ from tools_app.audit.recorder.chain import heads
 from tools_app.audit.recorder.entries import CallEventEntry, EventRow
 from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.catalog import authoring, compiled
-from tools_app.catalog.kinds import prompts, python, resources
+from tools_app.catalog import prompt_functions as prompts
+from tools_app.catalog import resource_functions as resources
+from tools_app.catalog.kinds.python import runner as python
+from tools_app.catalog.versioned import catalog_changed
+from tools_app.core.ids import new_id
 from tools_app.models import Prompt, Resource, Tenant, Tool
-from tools_app.models.ids import new_id
-from tools_app.models.versioned import catalog_changed
 from tools_app.runtime import housekeeping, readiness
 from tools_app.server.base import UVICORN, bind
 from tools_app.server.embedded import EmbeddedHub
+from tools_app.tenants import keys
+from tools_app.tenants.limits import limits
 from tools_app.transport import state
 
 # Readiness is computed each time, because tests stop parts of the hub.

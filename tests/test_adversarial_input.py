@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 
 from tests.linear import assert_linear
-from tools_app.access import patterns
-from tools_app.admin.base import json_source
 from tools_app.audit.recorder import redaction
 from tools_app.audit.search.query import expression
+from tools_app.catalog.completion import among
 from tools_app.catalog.kinds import templates
-from tools_app.catalog.kinds.completion import among
-from tools_app.catalog.kinds.stored import PLACEHOLDER
 from tools_app.catalog.skills import InvalidManifest, frontmatter
+from tools_app.catalog.stored import PLACEHOLDER
 from tools_app.catalog.validation import mime_types, shapes
 from tools_app.core.http import urls
+from tools_app.core.telemetry import scrubbing
+from tools_app.core.telemetry.secret_names import Scrubber
+from tools_app.identity import patterns
 from tools_app.protocol import inbound
-from tools_app.telemetry import scrubbing
-from tools_app.telemetry.secret_names import Scrubber
 from tools_app.tenant_config import reader
 from tools_app.transport import handler
+from tools_app.web.admin import json_source
 
 Work = Callable[[int], object]
 STARS = "*a*a*a*a*b"

@@ -10,11 +10,11 @@ import pytest
 from tools_app import mcp_tools
 from tools_app.calls.conversation import Rounds
 from tools_app.calls.invocation import FIRST_ROUND
-from tools_app.catalog.kinds import python
-from tools_app.documentation import search
+from tools_app.catalog.kinds.python import runner as python
+from tools_app.catalog.tool_api.context import Caller, Cancellation, ToolContext
+from tools_app.catalog.tool_api.results import CallCancelled, ToolError, ToolResult, text
 from tools_app.protocol.schema import CompiledSchema
-from tools_app.tool_api.context import Caller, Cancellation, ToolContext
-from tools_app.tool_api.results import CallCancelled, ToolError, ToolResult, text
+from tools_app.web.documentation import search
 
 WAIT_SECONDS = 10
 DEMO = ["calculator", "count", "echo", "echo_ip", "search_docs", "test_throw"]

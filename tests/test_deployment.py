@@ -16,10 +16,10 @@ import yaml
 from django.conf import settings
 from django.core.management import get_commands, load_command_class
 
-from tools_app.documentation import search
 from tools_app.server import boundary, supervisor
 from tools_app.transport import routing
 from tools_app.upstreams.isolation import cgroups
+from tools_app.web.documentation import search
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"

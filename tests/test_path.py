@@ -11,8 +11,8 @@ from benchmarks import path, workloads
 from benchmarks.in_process import Driver
 from benchmarks.path import Tracer
 from tools_app.audit.recorder import recorder
-from tools_app.core.runtime import HubRuntime
-from tools_app.issuers import direct
+from tools_app.core.process.runtime import HubRuntime
+from tools_app.identity.issuers import direct
 from tools_app.models import Issuer, Tenant
 from tools_app.transport.routing import mcp_application
 

@@ -14,8 +14,8 @@ from benchmarks.seed_calls.bulk_copy import Copier, _payload
 from benchmarks.seed_calls.command import Command
 from benchmarks.seed_calls.generator import made_calls
 from benchmarks.seed_calls.shapes import OUTCOMES, Owner, shapes_of
+from tools_app.core.ids import made_at
 from tools_app.models import ApiKey, Call, CallPayload, Tenant
-from tools_app.models.ids import made_at
 
 
 def test_calls_of_many_kinds_are_made(db: None, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,9 +20,9 @@ from cryptography.x509.oid import NameOID
 
 from tools_app.calls.conversation import Rounds
 from tools_app.calls.invocation import FIRST_ROUND
-from tools_app.catalog.kinds import http as http_tools
-from tools_app.tool_api.context import Caller, Cancellation, ToolContext
-from tools_app.tool_api.results import ToolResult
+from tools_app.catalog.kinds.http import runner as http_tools
+from tools_app.catalog.tool_api.context import Caller, Cancellation, ToolContext
+from tools_app.catalog.tool_api.results import ToolResult
 
 WAIT_SECONDS = 10.0
 

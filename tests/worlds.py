@@ -12,11 +12,10 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from pytest_django import DjangoDbBlocker
 
-from tools_app.access import keys
-from tools_app.access.issuers import directory
-from tools_app.access.oauth import clients, connections, service_clients
 from tools_app.alerts import destinations
 from tools_app.catalog import authoring
+from tools_app.identity.oauth import clients, connections, service_clients
+from tools_app.identity.people import directory
 from tools_app.models import (
     Alert,
     AlertDelivery,
@@ -52,6 +51,7 @@ from tools_app.models import (
     Upstream,
     UpstreamItem,
 )
+from tools_app.tenants import keys
 
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 

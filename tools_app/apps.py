@@ -15,16 +15,16 @@ class ToolsAppConfig(AppConfig):
     def ready(self) -> None:
         """Import `mcp_tools.py` of every installed app, which registers its tools, and connect signal handlers."""
         # Models can be imported from here on, not before.
-        from tools_app.audit.changes import directory, signals  # noqa: PLC0415
-        from tools_app.catalog import notifications  # noqa: PLC0415
+        from tools_app.audit.changes import signals  # noqa: PLC0415
+        from tools_app.catalog import notifications, versioned  # noqa: PLC0415
         from tools_app.core import database  # noqa: PLC0415
-        from tools_app.models import versioned  # noqa: PLC0415
-        from tools_app.sign_in import accounts  # noqa: PLC0415
+        from tools_app.identity.people import directory_changes  # noqa: PLC0415
+        from tools_app.identity.sign_in import accounts  # noqa: PLC0415
         from tools_app.upstreams import forwarding  # noqa: PLC0415
         from tools_app.upstreams.credentials import owners  # noqa: PLC0415
 
         signals.connect()
-        directory.connect()
+        directory_changes.connect()
         versioned.connect()
         notifications.connect()
         accounts.connect_signals()

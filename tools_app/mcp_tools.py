@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tools_app.documentation import search
-from tools_app.documentation.search import Hit
 from tools_app.toolkit import ToolContext, ToolError, tool
+from tools_app.web.documentation import search
+from tools_app.web.documentation.search import Hit
 
 STEP_SECONDS = 0.1
 

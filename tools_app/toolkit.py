@@ -7,15 +7,16 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model
 from pydantic import Field
 
+from tools_app.catalog import prompt_functions as prompts
+from tools_app.catalog import resource_functions as resources
 from tools_app.catalog.authoring import resource_updated
-from tools_app.catalog.django_apps import models as model_rows
-from tools_app.catalog.django_apps.models import TIMEOUT_SECONDS, Visible
-from tools_app.catalog.kinds import prompts, python, resources
-from tools_app.catalog.kinds.completion import Completer
-from tools_app.protocol.mirrored import KEYWORD
-from tools_app.tool_api.context import CapabilityMissing, ToolContext
-from tools_app.tool_api.elicitation import BadAnswer, Elicit, Elicited, ElicitUrl, ListRoots, Refused, Sample
-from tools_app.tool_api.results import (
+from tools_app.catalog.completion import Completer
+from tools_app.catalog.kinds.django import models as model_rows
+from tools_app.catalog.kinds.django.models import TIMEOUT_SECONDS, Visible
+from tools_app.catalog.kinds.python import runner as python
+from tools_app.catalog.tool_api.context import CapabilityMissing, ToolContext
+from tools_app.catalog.tool_api.elicitation import BadAnswer, Elicit, Elicited, ElicitUrl, ListRoots, Refused, Sample
+from tools_app.catalog.tool_api.results import (
     CallCancelled,
     PromptResult,
     ProtocolError,
@@ -32,6 +33,7 @@ from tools_app.tool_api.results import (
     text,
     user,
 )
+from tools_app.protocol.mirrored import KEYWORD
 
 __all__ = [
     "BadAnswer",
@@ -255,7 +257,7 @@ def viewset_tools(
     not offered. `timeout` is in seconds. Raises ImproperlyConfigured as `viewsets.register` does.
     """
     # Describing views takes time and memory, which processes of apps without any do not spend.
-    from tools_app.catalog.django_apps import viewsets  # noqa: PLC0415
+    from tools_app.catalog.kinds.django import viewsets  # noqa: PLC0415
 
     def offer(offered: Viewset) -> Viewset:
         viewsets.register(offered, actions, name=name, timeout_seconds=timeout)

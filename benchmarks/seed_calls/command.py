@@ -10,9 +10,9 @@ from django.db import transaction
 
 from benchmarks.seed_calls import fill
 from benchmarks.seed_calls.shapes import Owner
-from tools_app.access import keys
 from tools_app.management.base import RecordedCommand
 from tools_app.models import Tenant
+from tools_app.tenants import keys
 
 PREFIX: Final = "seed-"
 KEYS: Final = ("laptop", "server", "nightly")

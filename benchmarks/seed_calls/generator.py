@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from benchmarks.seed_calls.shapes import NUMBER, Owner, Shape, shapes_of
-from tools_app.models.ids import least_id
+from tools_app.core.ids import least_id
 
 # The bits of a UUIDv7 besides its time: its version, its variant, and 74 random bits around them.
 VERSION, VARIANT = 0x7 << 76, 0x2 << 62

@@ -23,7 +23,8 @@ LOOK_SECONDS = 0.05
 SEED = f"""
 import json
 from django.contrib.auth.models import User
-from tools_app.access import keys, tokens
+from tools_app.tenants import keys
+from tools_app.identity import personal_tokens as tokens
 from tools_app.catalog import authoring
 from tools_app.models import Membership, Resource, Tenant, Tool
 slugs = ("neighbour", "attacker", "open")

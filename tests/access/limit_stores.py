@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tools_app.access.limits.quotas import ConcurrencyLimit, Rate
+from tools_app.tenants.limits.quotas import ConcurrencyLimit, Rate
 
 SECONDS = 1
 LEASE = 30.0

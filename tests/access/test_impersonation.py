@@ -9,10 +9,11 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from tools_app.access import impersonation, keys, principal
-from tools_app.access.impersonation import ImpersonationToken, NotAllowed
-from tools_app.access.principal import Credential, Principal
+from tools_app.identity import principal
+from tools_app.identity.principal import Credential, Principal
 from tools_app.models import ApiKey, Membership, Role, Tenant
+from tools_app.tenants import impersonation, keys
+from tools_app.tenants.impersonation import ImpersonationToken, NotAllowed
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

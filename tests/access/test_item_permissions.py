@@ -6,13 +6,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from tools_app.access.oauth.tenant_scopes import READ_GRANT, Grant
-from tools_app.access.patterns import PermittedNames, exactly
-from tools_app.access.principal import Principal
 from tools_app.catalog import presentation
 from tools_app.catalog.compiled import Catalog
 from tools_app.catalog.toolsets import CompiledToolset
-from tools_app.models.validators import ITEM_KINDS, ItemKind, validate_names
+from tools_app.core.validators import ITEM_KINDS, ItemKind, validate_names
+from tools_app.identity.oauth.tenant_scopes import READ_GRANT, Grant
+from tools_app.identity.patterns import PermittedNames, exactly
+from tools_app.identity.principal import Principal
 
 TENANT, HOLDING, EMPTY, GONE = uuid4(), uuid4(), uuid4(), uuid4()
 ACTIONS: dict[ItemKind, tuple[str, ...]] = {

@@ -8,8 +8,8 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from tools_app.access import keys
 from tools_app.models import ApiKey, Tenant, Toolset
+from tools_app.tenants import keys
 
 pytestmark = pytest.mark.django_db
 

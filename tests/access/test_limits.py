@@ -8,9 +8,9 @@ import pytest
 
 from tests.access.limit_stores import places, rate
 from tests.clock import Clock
-from tools_app.access.limits import limits
-from tools_app.access.limits.limits import LEASE_SECONDS
-from tools_app.access.limits.memory import MemoryStore
+from tools_app.tenants.limits import limits
+from tools_app.tenants.limits.limits import LEASE_SECONDS
+from tools_app.tenants.limits.memory import MemoryStore
 
 ONE = places("one", 1)
 

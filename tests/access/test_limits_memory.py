@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.access.limit_stores import *  # noqa: F403 - the tests of every store
 from tests.access.limit_stores import SHORT, Outlast, Stores, rate
 from tests.clock import Clock
-from tools_app.access.limits import memory as limits_memory
-from tools_app.access.limits.memory import BUCKETS, MemoryStore
-from tools_app.access.limits.quotas import ConcurrencyLimit
+from tools_app.tenants.limits import memory as limits_memory
+from tools_app.tenants.limits.memory import BUCKETS, MemoryStore
+from tools_app.tenants.limits.quotas import ConcurrencyLimit
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
-from tools_app.access.oauth import devices, service_clients, tokens
-from tools_app.access.oauth.tokens import Pair, Replayed, TooManyTokens
+from tools_app.identity.oauth import devices, service_clients, tokens
+from tools_app.identity.oauth.tokens import Pair, Replayed, TooManyTokens
 from tools_app.models import AccessToken, AuthorizationCode, Connection, RefreshToken, Tenant
 
 pytestmark = pytest.mark.django_db

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import pytest
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 
-from tools_app.access import permissions
-from tools_app.access.permissions import TenantPermissions
 from tools_app.models import Membership, Role, Secret, Tenant
+from tools_app.tenants import permissions
+from tools_app.tenants.permissions import TenantPermissions
 
 pytestmark = pytest.mark.django_db
 

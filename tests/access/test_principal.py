@@ -13,14 +13,15 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 from msgspec.structs import replace
 
-from tools_app.access import keys, principal
-from tools_app.access.keys import access_digest
-from tools_app.access.oauth import service_clients, tokens
-from tools_app.access.oauth.tenant_scopes import Grant
-from tools_app.access.patterns import PermittedNames, matches
-from tools_app.access.principal import Credential, Principal
+from tools_app.core.validators import MAX_ENTRIES, ItemKind, validate_names, validate_patterns
+from tools_app.identity import principal
+from tools_app.identity.oauth import service_clients, tokens
+from tools_app.identity.oauth.tenant_scopes import Grant
+from tools_app.identity.patterns import PermittedNames, matches
+from tools_app.identity.principal import Credential, Principal
 from tools_app.models import AccessToken, ApiKey, Connection, Tenant, TenantScope
-from tools_app.models.validators import MAX_ENTRIES, ItemKind, validate_names, validate_patterns
+from tools_app.tenants import keys
+from tools_app.tenants.keys import access_digest
 
 PRINCIPAL = Principal(key_id=uuid4(), tenant_id=uuid4(), tenant_slug="acme", redacted_keys=())
 

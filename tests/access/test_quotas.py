@@ -5,9 +5,9 @@ from uuid import uuid4
 
 import pytest
 
-from tools_app.access.limits import quotas
-from tools_app.access.limits.quotas import UNLIMITED, CallerLimits, Rate
 from tools_app.models import ApiKey, Tenant, Tool
+from tools_app.tenants.limits import quotas
+from tools_app.tenants.limits.quotas import UNLIMITED, CallerLimits, Rate
 
 # What a field limits: (tuple, unit, window in seconds). Without a window, it limits concurrency.
 FIELDS: dict[str, tuple[str, str, int | None]] = {

@@ -11,11 +11,13 @@ import pytest
 from django.utils import timezone
 from msgspec.structs import replace
 
-from tools_app.access import keys, last_used, principal, sessions
-from tools_app.access.principal import Credential, Principal
-from tools_app.access.sessions import Negotiation, SessionFacts
+from tools_app.calls import sessions
+from tools_app.calls.sessions import Negotiation, SessionFacts
+from tools_app.identity import principal
+from tools_app.identity.principal import Credential, Principal
 from tools_app.models import Session, Tenant
 from tools_app.protocol.errors import RpcError
+from tools_app.tenants import keys, last_used
 
 AGREED = Negotiation("2025-11-25", {"name": "laptop", "version": "1.2"}, {"sampling": {}})
 HOME = "203.0.113.9"

@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tools_app.access import keys
-from tools_app.access.snippets import calls, clients
-from tools_app.access.snippets.calls import SnippetRequest
+from tools_app.tenants import keys
+from tools_app.tenants.snippets import calls, clients
+from tools_app.tenants.snippets.calls import SnippetRequest
 
 URL = "https://hub.example/t/acme/mcp"
 KEY = "mcphub_" + "k-_9" * 10

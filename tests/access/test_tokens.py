@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from tools_app.access import tokens
+from tools_app.identity import personal_tokens as tokens
 from tools_app.models import PersonalToken
 
 pytestmark = pytest.mark.django_db

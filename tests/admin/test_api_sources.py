@@ -9,8 +9,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 
 from tests.catalog.openapi.documents import BASE, OK, document, get
 from tests.worlds import World
-from tools_app.catalog.sources import documents
-from tools_app.catalog.sources.settings import save_source
+from tools_app.catalog.kinds.openapi.sources import documents
+from tools_app.catalog.kinds.openapi.sources.settings import save_source
 from tools_app.models import ApiSource, ApiSourceRevision, Tool
 
 PATHS = {
@@ -330,7 +330,7 @@ def test_two_clicks_on_the_sample_at_once_add_one(
         ApiSource.objects.create(tenant=source.tenant, name=source.name)
         return save_source(source)
 
-    monkeypatch.setattr("tools_app.admin.catalog.api_sources.save_source", other_first)
+    monkeypatch.setattr("tools_app.catalog.kinds.openapi.admin.api_sources.save_source", other_first)
     response = as_("admin").post(page("apisource", "sample"), {"tenant": acme.tenant.pk}, follow=True)
     assert "has the source mcphub already" in response.content.decode()
     assert ApiSource.objects.count() == 1
@@ -339,6 +339,6 @@ def test_two_clicks_on_the_sample_at_once_add_one(
 def test_a_sample_beyond_the_number_of_sources_is_refused(
     as_: Any, acme: World, page: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools_app.catalog.sources.settings.MAX_SOURCES", 1)
+    monkeypatch.setattr("tools_app.catalog.kinds.openapi.sources.settings.MAX_SOURCES", 1)
     response = as_("admin").post(page("apisource", "sample"), {"tenant": acme.tenant.pk}, follow=True)
     assert "at most 1 API sources" in response.content.decode()

@@ -12,8 +12,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from tests.worlds import NOON
-from tools_app.admin.calls import downloads, payloads
-from tools_app.admin.calls.events import MAX_TEXT, row_of
+from tools_app.calls.admin import downloads, payloads
+from tools_app.calls.admin.events import MAX_TEXT, row_of
 from tools_app.catalog import authoring
 from tools_app.catalog.revisions import source_of
 from tools_app.models import Call, CallEvent, CallPayload, Change, RunningCall, ToolRevision

@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from tests.admin.conftest import rows_of
-from tools_app.admin.calls import events as call_events
+from tools_app.calls.admin import events as call_events
 from tools_app.models import Call, CallEvent, CallPayload
 
 ATTACK = '<script>alert("x")</script>'

@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from tests.admin.conftest import rows_of
 from tests.worlds import World, person
-from tools_app.admin.calls import saved_filters
 from tools_app.audit.search import pages
+from tools_app.calls.admin import saved_filters
 from tools_app.core.packing import pack
 from tools_app.models import Call, CallPayload, Membership, Role, SavedFilter
 

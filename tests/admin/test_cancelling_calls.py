@@ -6,8 +6,8 @@ import pytest
 from django.urls import reverse
 
 from tests.worlds import person
-from tools_app.admin.calls import running
 from tools_app.calls import inputs
+from tools_app.calls.admin import running
 from tools_app.models import Change, Membership, Role, RunningCall
 
 LIST = "admin:tools_app_runningcall_changelist"

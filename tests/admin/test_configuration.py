@@ -6,10 +6,10 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
-from tools_app.admin.people import tenant_config
 from tools_app.catalog import authoring
 from tools_app.models import AlertDestination, Change, Tool
 from tools_app.tenant_config.export import export
+from tools_app.tenants.admin import tenant_config
 
 TEXT = """
 mcphub: 1

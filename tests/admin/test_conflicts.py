@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from tests.worlds import HTTP_TOOL
-from tools_app.admin.base.conflicts import OPENED, TAKE
 from tools_app.models import AlertDestination, Membership, Resource, ResourceKind, Tool
+from tools_app.web.admin.conflicts import OPENED, TAKE
 
 
 def opened(client: Any, address: str) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.urls import reverse
 
-from tools_app.access import keys
-from tools_app.access.snippets import clients
+from tools_app.tenants import keys
+from tools_app.tenants.snippets import clients
 
 
 def connect(client: Any, world: Any) -> Any:

@@ -16,16 +16,16 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.worlds import World
-from tools_app.access import invitations
-from tools_app.admin.base import time_zone
-from tools_app.admin.dashboard import health
+from tools_app.audit.models import DURATION_BOUNDS_US
 from tools_app.audit.stats import counters, storage
 from tools_app.audit.stats.counters import NIL, period_of
 from tools_app.audit.stats.overview import PERIODS, OverviewQuery, overview, percentile
+from tools_app.core.ids import new_id
 from tools_app.models import ApiKey, Call, CallFigures, Membership, Role, RunningCall, Tenant, Tool
-from tools_app.models.audit import DURATION_BOUNDS_US
-from tools_app.models.ids import new_id
 from tools_app.runtime import hub_stats, readiness
+from tools_app.tenants import invitations
+from tools_app.web.admin import time_zone
+from tools_app.web.dashboard import health
 
 NOW = datetime(2026, 5, 4, 12, 34, 56, tzinfo=UTC)
 
@@ -322,7 +322,7 @@ def test_a_zone_that_is_none_is_utc(as_: Any, acme: World, name: str) -> None:
 
 def test_each_page_tells_the_server_the_zone(as_: Any, acme: World) -> None:
     for name in ("anonymous", "admin"):
-        assert "tools_app/zone.js" in as_(name).get("/admin/", follow=True).content.decode()
+        assert "tools_app/web/zone.js" in as_(name).get("/admin/", follow=True).content.decode()
 
 
 # Reading figures

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.template.loader import render_to_string
 
-from tools_app.admin.base.diff import MAX_COMPARED, MAX_LINE, MAX_SHOWN, DiffLine, lines
+from tools_app.core.diff import MAX_COMPARED, MAX_LINE, MAX_SHOWN, DiffLine, lines
 
 
 def changed(before: Any, after: Any) -> list[tuple[str, str]]:
@@ -65,10 +65,10 @@ def test_half_a_surrogate_pair_can_be_shown() -> None:
 
 
 def test_what_is_compared_is_escaped_on_the_page() -> None:
-    page = render_to_string("admin/tools_app/diff.html", {"diff": lines("", "<script>")})
+    page = render_to_string("web/diff.html", {"diff": lines("", "<script>")})
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
 
 
 def test_no_difference_says_so() -> None:
-    assert "Unchanged" in render_to_string("admin/tools_app/diff.html", {"diff": []})
+    assert "Unchanged" in render_to_string("web/diff.html", {"diff": []})

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from tools_app.catalog import prompt_functions as prompts
+from tools_app.catalog import resource_functions as resources
 from tools_app.catalog import uri_templates
-from tools_app.catalog.kinds import prompts, python, resources
+from tools_app.catalog.kinds.python import runner as python
 from tools_app.catalog.validation.resources import check_request
 from tools_app.catalog.validation.shapes import check_prompt_arguments, check_prompt_messages
-from tools_app.models.validators import validate_names
+from tools_app.core.validators import validate_names
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/resources-and-prompts.md").read_text()
 

@@ -10,8 +10,8 @@ from django.urls import reverse
 
 from tests.browsers import browser_of
 from tests.worlds import person
-from tools_app.admin.base.site import site
 from tools_app.models import Role, Tenant
+from tools_app.web.admin.site import site
 
 READERS = (Role.AUDITOR, Role.OPERATOR)
 # What tells the reader to do something.

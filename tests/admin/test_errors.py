@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tools_app.admin.base import errors
+from tools_app.web.admin import errors
 
 
 def test_a_member_is_told_which_admins_to_ask(as_: Any, page: Any, acme: Any) -> None:
@@ -77,7 +77,7 @@ def test_a_failure_is_told_without_the_database(
     def fail(*_: Any) -> None:
         raise RuntimeError("hush")
 
-    monkeypatch.setattr("tools_app.admin.dashboard.dashboard.context_of", fail)
+    monkeypatch.setattr("tools_app.web.dashboard.dashboard.context_of", fail)
     response = client.get("/admin/")
     assert response.status_code == 500
     assert errors.BROKEN.title in response.content.decode()

@@ -91,7 +91,7 @@ def test_what_is_wrong_with_a_foreign_tenant_is_not_told(as_: Any, calls: Any) -
 
 
 def test_it_says_what_it_did_not_look_at(as_: Any, calls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools_app.admin.audit.verification.NEWEST", 2)
+    monkeypatch.setattr("tools_app.audit.admin.verification.NEWEST", 2)
     change(calls["acme"][0], cause="another")
     text = as_("auditor").post(PAGE).content.decode()
     assert "the newest 2 records in 1 chains" in text
@@ -100,7 +100,7 @@ def test_it_says_what_it_did_not_look_at(as_: Any, calls: Any, monkeypatch: pyte
 
 
 def test_it_says_when_its_time_was_up(as_: Any, calls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools_app.admin.audit.verification.SECONDS", 0.0)
+    monkeypatch.setattr("tools_app.audit.admin.verification.SECONDS", 0.0)
     assert "The time limit was reached" in as_("auditor").post(PAGE).content.decode()
 
 

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from tools_app.admin.calls import change_list
+from tools_app.calls.admin import change_list
 from tools_app.models import Call, CallPayload, Outcome
 
 

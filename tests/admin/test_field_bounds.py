@@ -16,9 +16,9 @@ from django.test import RequestFactory
 from django.urls import reverse
 
 from tests.browsers import browser_of
-from tools_app.admin.base.fields import JsonTextField, LinesField
-from tools_app.admin.base.site import site
 from tools_app.catalog.validation.sizes import MAX_DESCRIPTION_LENGTH, MAX_JSON_BYTES
+from tools_app.web.admin.fields import JsonTextField, LinesField
+from tools_app.web.admin.site import site
 
 # Their values have a fixed format, or are choices.
 SHAPED = (

@@ -55,7 +55,7 @@ def test_the_number_of_results_is_apart_from_the_name_of_the_list(as_: Any, page
     (counted,) = re.findall(r'<span class="hub-count[^>]*>(.*?)</span>', heading, re.DOTALL)
     assert "0 results" in counted
     assert "Tools" not in counted
-    rules = Path(find("tools_app/admin.css")).read_text()
+    rules = Path(find("tools_app/web/admin.css")).read_text()
     assert "h1:has(> .hub-count) > :not(.hub-count) { flex-shrink: 0;" in rules
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.web_services import http, serve
-from tools_app.access.limits import limits
 from tools_app.catalog import authoring, trials
 from tools_app.models import Change, Secret, Tool
+from tools_app.tenants.limits import limits
 
 __all__ = ["http", "serve"]
 

@@ -15,12 +15,12 @@ from django.utils import timezone
 
 from tests.admin.test_roles import MAX_QUERIES
 from tests.worlds import person
-from tools_app.access import invitation_mail, invitations
-from tools_app.access.keys import digest_of
-from tools_app.admin.people import invitation_views
-from tools_app.admin.people.invitation_views import MAX_TRIES
+from tools_app.core.telemetry.scrubbing import scrubbed
 from tools_app.models import Action, Change, Invitation, Membership, Role
-from tools_app.telemetry.scrubbing import scrubbed
+from tools_app.tenants import invitation_mail, invitations
+from tools_app.tenants import views as invitation_views
+from tools_app.tenants.keys import digest_of
+from tools_app.tenants.views import MAX_TRIES
 
 EMAIL = "ann@example.com"
 PASSWORD = "a long enough pass phrase"

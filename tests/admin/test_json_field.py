@@ -6,9 +6,9 @@ import pytest
 from django import forms
 from django.core.exceptions import ValidationError
 
-from tools_app.admin.base import json_source
-from tools_app.admin.base.fields import JsonTextField
 from tools_app.protocol.authoring_schema import check_schema
+from tools_app.web.admin import json_source
+from tools_app.web.admin.fields import JsonTextField
 
 
 def refused(text: str, **options: Any) -> list[str]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tools_app.access import keys
 from tools_app.models import ApiKey
+from tools_app.tenants import keys
 
 
 def issue(client: Any, page: Any, tenant: Any, **values: Any) -> Any:

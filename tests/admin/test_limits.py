@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tools_app.access.sessions import DEFAULT_MAX_SESSIONS
-from tools_app.admin.base.fields import KEY_LIMITS, LIMITS_MEANING, TENANT_LIMITS, TOOL_LIMITS
+from tools_app.calls.sessions import DEFAULT_MAX_SESSIONS
 from tools_app.models import ApiKey, Tenant
+from tools_app.web.admin.fields import KEY_LIMITS, LIMITS_MEANING, TENANT_LIMITS, TOOL_LIMITS
 
 NAMES = {"tenant": TENANT_LIMITS, "apikey": KEY_LIMITS, "tool": TOOL_LIMITS}
 # The other required fields of each form.

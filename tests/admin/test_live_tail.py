@@ -14,9 +14,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from tools_app.admin.calls import live_rows
+from tools_app.calls.admin import live_rows
+from tools_app.core.ids import least_id
 from tools_app.models import Call, RunningCall
-from tools_app.models.ids import least_id
 
 MAX_QUERIES = 12
 

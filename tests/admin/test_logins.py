@@ -10,8 +10,9 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.worlds import person
-from tools_app.access import invitations, logins
+from tools_app.identity import logins
 from tools_app.models import Role
+from tools_app.tenants import invitations
 
 PASSWORD = "a long enough pass phrase"
 TOO_OFTEN = "Too many failed logins. Try again in five minutes."

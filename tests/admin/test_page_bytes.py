@@ -8,12 +8,12 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from tests.worlds import HTTP_TOOL
-from tools_app.admin.base import history
-from tools_app.admin.base.scoping import ScopedAdmin
-from tools_app.admin.base.site import site
-from tools_app.admin.catalog import tool_revisions
+from tools_app.catalog.admin import tool_revisions
 from tools_app.core.relations import large_columns
 from tools_app.models import Change, TenantScope, Tool, ToolRevision, Toolset
+from tools_app.web.admin import history
+from tools_app.web.admin.scoping import ScopedAdmin
+from tools_app.web.admin.site import site
 
 LISTS = [
     model

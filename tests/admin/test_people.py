@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from tests.admin.conftest import rows_of
-from tools_app.access import invitations
 from tools_app.models import Membership, Role
+from tools_app.tenants import invitations
 
 
 def log_in(user: User) -> Any:

@@ -11,8 +11,8 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from tools_app.access import impersonation, keys
 from tools_app.models import ApiKey, Call, CallPayload
+from tools_app.tenants import impersonation, keys
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 # Users who may not use the playground, and the status they get: read-only members, other tenants, no tenant.

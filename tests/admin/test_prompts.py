@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tools_app.catalog import authoring
-from tools_app.catalog.kinds import prompts
+from tools_app.catalog import prompt_functions as prompts
 from tools_app.models import Prompt, PromptKind
 
 ARGUMENTS = [{"name": "city", "description": "Where?", "required": True, "values": ["Bern", "Oslo"]}]

@@ -7,7 +7,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from tools_app.catalog import authoring
-from tools_app.catalog.kinds import resources
+from tools_app.catalog import resource_functions as resources
 from tools_app.catalog.validation import resources as resource_checks
 from tools_app.models import Resource, ResourceKind
 

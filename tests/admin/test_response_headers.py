@@ -15,8 +15,8 @@ from unfold.settings import CONFIG_DEFAULTS
 from unfold.utils import convert_color
 
 import tools_app
-from tools_app.admin.base.response_headers import INERT, response_headers
 from tools_app.models import Resource, ResourceKind
+from tools_app.web.admin.response_headers import INERT, response_headers
 
 # It asks for every page.
 pytestmark = pytest.mark.slow
@@ -164,4 +164,4 @@ def test_there_is_an_icon_where_browsers_look_for_one(caplog: pytest.LogCaptureF
     assert response.status_code == 200
     assert b"".join(response.streaming_content)[:4] == b"\0\0\1\0"
     assert not caplog.records
-    assert 'href="/static/tools_app/favicon.svg"' in as_("admin").get("/admin/").content.decode()
+    assert 'href="/static/tools_app/web/favicon.svg"' in as_("admin").get("/admin/").content.decode()

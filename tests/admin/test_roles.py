@@ -27,11 +27,10 @@ from tests.admin.matrix import (
     Page,
     Verb,
 )
-from tools_app.access import invitations, keys, tokens
-from tools_app.admin.base.site import site
 from tools_app.audit.changes import changes
 from tools_app.audit.changes.changes import Actor
 from tools_app.catalog.authoring import definition_of
+from tools_app.identity import personal_tokens as tokens
 from tools_app.models import (
     Action,
     Export,
@@ -44,6 +43,8 @@ from tools_app.models import (
     ToolRevision,
     Via,
 )
+from tools_app.tenants import invitations, keys
+from tools_app.web.admin.site import site
 
 MAX_QUERIES = 12
 

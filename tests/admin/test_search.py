@@ -9,8 +9,8 @@ import pytest
 from django.urls import reverse
 
 from tests.worlds import World
-from tools_app.admin.base import search
 from tools_app.models import Membership, Tool
+from tools_app.web.admin import search
 
 MAX_QUERIES = 21
 DOCS = "/docs/"

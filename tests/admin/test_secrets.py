@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tools_app.catalog import authoring
-from tools_app.models import Secret, versioned
+from tools_app.catalog import authoring, versioned
+from tools_app.models import Secret
 
 
 @pytest.mark.parametrize("role", ["superuser", "admin", "auditor"])

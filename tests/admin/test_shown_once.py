@@ -7,9 +7,9 @@ import pytest
 from django.contrib.sessions.models import Session
 
 from tests.admin.test_keys import shown_key
-from tools_app.access import keys
-from tools_app.admin.base import shown_once
 from tools_app.models import ApiKey, Invitation, PersonalToken
+from tools_app.tenants import keys
+from tools_app.web.admin import shown_once
 
 FORMS: dict[str, tuple[type[Any], dict[str, str], str]] = {
     "apikey": (ApiKey, {"name": "new", "expires_at_0": "", "expires_at_1": ""}, "apikey/{}/issued/"),

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.utils import timezone
 
-from tools_app.admin.base.times import full_text, moment, relative_text
+from tools_app.web.admin.times import full_text, moment, relative_text
 
 NOW = datetime(2026, 7, 1, 12, 0, 0, 250_000, UTC)
 

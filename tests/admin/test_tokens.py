@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from tools_app.access import tokens
+from tools_app.identity import personal_tokens as tokens
 from tools_app.models import PersonalToken
 
 LIST, ADD = "/admin/tools_app/personaltoken/", "/admin/tools_app/personaltoken/add/"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tools_app.catalog import authoring
-from tools_app.catalog.kinds import python
+from tools_app.catalog.kinds.python import runner as python
 from tools_app.models import Tool, ToolKind
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "string"}}}

@@ -12,13 +12,13 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tests.worlds import World
-from tools_app.access import keys
-from tools_app.admin.catalog import toolsets as toolset_admin
 from tools_app.audit.search import unanswered
 from tools_app.catalog import toolsets
+from tools_app.catalog.admin import toolsets as toolset_admin
 from tools_app.catalog.validation.reserved import reserved_names
 from tools_app.core import packing
 from tools_app.models import ApiKey, Call, CallPayload, Change, Tool, ToolKind, Toolset
+from tools_app.tenants import keys
 
 JSON: Any = {"content_type": "application/json"}
 API = "/api/v1/toolsets/"
@@ -93,7 +93,7 @@ def test_a_toolset_that_a_key_gets_while_it_is_deleted_stays(
 ) -> None:
     ApiKey.objects.filter(pk=acme.apikey.pk).update(toolset=toolset)
     monkeypatch.setattr("tools_app.catalog.toolsets.users_of", lambda _toolset: ([], 0))
-    monkeypatch.setattr("tools_app.admin.catalog.toolsets.users_of", lambda _toolset: ([], 0))
+    monkeypatch.setattr("tools_app.catalog.admin.toolsets.users_of", lambda _toolset: ([], 0))
     monkeypatch.setattr("django.contrib.admin.utils.NestedObjects.collect", lambda *_args, **_options: None)
     response = admin.delete(f"{API}{toolset.pk}/")
     assert (response.status_code, "meanwhile" in response.content.decode()) == (409, True)

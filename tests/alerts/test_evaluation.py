@@ -10,12 +10,12 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from tools_app.access import keys
 from tools_app.alerts import conditions, evaluation
 from tools_app.alerts.models import Alert, AlertDelivery, AlertDestination, AlertEvent, AlertKind, AlertRule
 from tools_app.audit.stats import counters
 from tools_app.calls import sweeper
 from tools_app.models import Call, CallFigures, Process, ProcessDeath, RunningCall, Tenant
+from tools_app.tenants import keys
 
 pytestmark = pytest.mark.django_db
 

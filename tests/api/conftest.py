@@ -13,7 +13,7 @@ from django.db import transaction
 from django.test import Client
 
 from tests.worlds import World, acme, globex, person, worlds
-from tools_app.access import tokens
+from tools_app.identity import personal_tokens as tokens
 from tools_app.models import Role
 
 __all__ = ["acme", "globex", "worlds"]

@@ -7,9 +7,9 @@ import pytest
 
 from tests.catalog.openapi.documents import OK, document, get
 from tests.worlds import World
-from tools_app.catalog.openapi.operations import ParseOptions
-from tools_app.catalog.sources import documents
-from tools_app.catalog.sources.settings import save_source
+from tools_app.catalog.kinds.openapi.documents.operations import ParseOptions
+from tools_app.catalog.kinds.openapi.sources import documents
+from tools_app.catalog.kinds.openapi.sources.settings import save_source
 from tools_app.models import ApiSource, Tool
 
 PATHS = {

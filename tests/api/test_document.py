@@ -6,7 +6,7 @@ import jsonschema_rs
 import pytest
 
 from tests.worlds import World
-from tools_app.api.v1.urls import AGGREGATES
+from tools_app.web.api_urls import AGGREGATES
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from tools_app.access import tokens
-from tools_app.api.v1.base.problems import NAMES
+from tools_app.identity import personal_tokens as tokens
 from tools_app.models import Tenant, Tool
 from tools_app.server.embedded import EmbeddedHub
+from tools_app.web.api.problems import NAMES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/api.md").read_text()
 EXAMPLES = re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)

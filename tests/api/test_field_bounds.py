@@ -11,11 +11,11 @@ from rest_framework import serializers
 from rest_framework.exceptions import APIException
 
 from tests.api.conftest import Api
-from tools_app.api.v1 import urls
-from tools_app.api.v1.base.fields import BoundedJson, Choice, Id, Moment
-from tools_app.api.v1.base.paging import Query
-from tools_app.api.v1.base.serializers import Strict, TenantField
 from tools_app.catalog.validation.sizes import MAX_DESCRIPTION_LENGTH, MAX_JSON_BYTES
+from tools_app.web import api_urls as urls
+from tools_app.web.api.fields import BoundedJson, Choice, Id, Moment
+from tools_app.web.api.paging import Query
+from tools_app.web.api.serializers import Strict, TenantField
 
 assert urls.AGGREGATES, "the serializers of all views are imported"
 

@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 from rest_framework import serializers
 
-from tools_app.api.v1.base import fields
 from tools_app.catalog.validation.sizes import MAX_JSON_BYTES
+from tools_app.web.api import fields
 
 UPPER_CASE = "0192F0C1-A2B3-7C3D-8E4F-001122334455"
 

@@ -10,8 +10,8 @@ from django.utils import timezone
 from tests.api.conftest import Api
 from tests.worlds import World
 from tools_app.audit.stats.counters import NIL, period_of
+from tools_app.core.ids import new_id
 from tools_app.models import CallFigures, Tenant
-from tools_app.models.ids import new_id
 
 
 def count(tenant: Tenant | None, calls: int, *, at: datetime | None = None, **more: Any) -> None:

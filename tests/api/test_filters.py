@@ -13,8 +13,6 @@ from django.utils import timezone
 
 from tests.api.conftest import Api
 from tests.worlds import NOON, World
-from tools_app.api.v1.base.paging import ListQuery, within_page_bytes
-from tools_app.api.v1.urls import urlpatterns
 from tools_app.models import (
     Action,
     Call,
@@ -28,6 +26,8 @@ from tools_app.models import (
     Upstream,
 )
 from tools_app.upstreams.credentials import store
+from tools_app.web.api.paging import ListQuery, within_page_bytes
+from tools_app.web.api_urls import urlpatterns
 
 OTHER = "01890000-0000-7000-8000-000000000001"
 TRACE = "0123456789abcdef" * 2

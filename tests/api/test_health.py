@@ -11,7 +11,7 @@ from django.db.backends.signals import connection_created
 from tests.audit.test_recorder import Gate, saying
 from tools_app.audit.recorder import recorder
 from tools_app.audit.recorder.recorder import RecorderUnavailable
-from tools_app.core.runtime import HubRuntime
+from tools_app.core.process.runtime import HubRuntime
 from tools_app.models import CallAnswer
 from tools_app.runtime import readiness
 

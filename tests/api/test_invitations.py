@@ -9,8 +9,8 @@ from django.utils import timezone
 
 from tests.api.conftest import Api
 from tests.worlds import World, person
-from tools_app.access import invitation_mail
 from tools_app.models import Invitation, Membership
+from tools_app.tenants import invitation_mail
 
 pytestmark = pytest.mark.usefixtures("no_tries_yet")
 

@@ -9,8 +9,8 @@ from django.utils import timezone
 
 from tests.api.conftest import Api
 from tests.worlds import World
-from tools_app.access import keys
 from tools_app.models import ApiKey, Membership, Tenant
+from tools_app.tenants import keys
 
 DAY = 24 * 3600
 

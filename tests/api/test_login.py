@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tests.api.conftest import ROOT, Api
 from tests.worlds import World
-from tools_app.access import tokens
+from tools_app.identity import personal_tokens as tokens
 from tools_app.models import Change, PersonalToken
 
 

@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from tests.wire.client import RawClient, call_params
+from tools_app.core.telemetry.registry import METRICS, Kind
 from tools_app.runtime import readiness
-from tools_app.telemetry.registry import METRICS, Kind
 
 TOKEN = "a-token-for-prometheus"
 pytestmark = pytest.mark.django_db(transaction=True)

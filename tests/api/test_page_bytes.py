@@ -11,9 +11,9 @@ from django.test.utils import CaptureQueriesContext
 
 from tests.api.conftest import ROOT, Api
 from tests.worlds import HTTP_TOOL, NOON, World
-from tools_app.api.v1 import calls
-from tools_app.api.v1.base import paging
+from tools_app.calls.api import calls
 from tools_app.models import Call, CallEvent, Change, Prompt, Resource, Tool, ToolRevision
+from tools_app.web.api import paging
 
 BYTES = 20_000
 LARGE = "x" * (BYTES // 4)

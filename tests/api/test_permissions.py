@@ -7,9 +7,9 @@ from django.contrib.auth.models import User
 
 from tests.api.conftest import Api
 from tests.worlds import World
-from tools_app.access import tokens
-from tools_app.access.permissions import PERMISSIONS_LOST
+from tools_app.identity import personal_tokens as tokens
 from tools_app.models import ApiKey, Change, Membership, Role, Secret, Tenant
+from tools_app.tenants.permissions import PERMISSIONS_LOST
 
 SOME_TIME = "2020-01-01T00:00:00Z"
 CHANGES = [

@@ -9,7 +9,7 @@ from django.db import IntegrityError, OperationalError
 from django.http import Http404
 from rest_framework import exceptions
 
-from tools_app.api.v1.base.problems import NOTHING, ChangedMeanwhile, TooLarge, problem_answer
+from tools_app.web.api.problems import NOTHING, ChangedMeanwhile, TooLarge, problem_answer
 
 
 def answer_to(raised: Exception) -> Any:

@@ -14,11 +14,10 @@ from rest_framework.viewsets import ViewSetMixin
 
 from tests.api.conftest import Api
 from tests.worlds import LISTED, NOON, World
-from tools_app.access import tokens
-from tools_app.api.v1.urls import urlpatterns
 from tools_app.catalog.authoring import definition_of
-from tools_app.catalog.kinds.upstream import digest_of
-from tools_app.catalog.sources import documents
+from tools_app.catalog.kinds.openapi.sources import documents
+from tools_app.catalog.kinds.upstream.runner import digest_of
+from tools_app.identity import personal_tokens as tokens
 from tools_app.models import (
     Action,
     ApiSource,
@@ -32,6 +31,7 @@ from tools_app.models import (
     UpstreamCredential,
 )
 from tools_app.upstreams.credentials import store
+from tools_app.web.api_urls import urlpatterns
 
 ROLES = ("superuser", "admin", "auditor", "operator", "stranger", "outsider", "anonymous")
 METHODS = {"get", "post", "put", "patch", "delete"}

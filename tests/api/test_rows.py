@@ -11,11 +11,11 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.worlds import HTTP_TOOL, World, build_world
-from tools_app.access import keys
-from tools_app.access.keys import digest_of
-from tools_app.access.oauth import tenant_scopes
-from tools_app.catalog import authoring
-from tools_app.models import ApiKey, Call, Membership, Resource, RunningCall, Secret, Session, Tool, versioned
+from tools_app.catalog import authoring, versioned
+from tools_app.identity.oauth import tenant_scopes
+from tools_app.models import ApiKey, Call, Membership, Resource, RunningCall, Secret, Session, Tool
+from tools_app.tenants import keys
+from tools_app.tenants.keys import digest_of
 
 TOOL = {"tenant": "acme", "kind": "http", "name": "search", **{k: v for k, v in HTTP_TOOL.items() if k != "kind"}}
 

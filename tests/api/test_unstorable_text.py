@@ -16,8 +16,8 @@ from tests.api import test_roles
 from tests.api.conftest import ROOT, Api
 from tests.api.test_roles import ENDPOINTS, address, body
 from tests.worlds import World
-from tools_app.api.v1.base.paging import Query
-from tools_app.api.v1.urls import urlpatterns
+from tools_app.web.api.paging import Query
+from tools_app.web.api_urls import urlpatterns
 
 # They submit every field of every endpoint.
 pytestmark = [pytest.mark.slow, pytest.mark.postgresql]

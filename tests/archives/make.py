@@ -41,7 +41,7 @@ SEED = """
 from django.contrib.auth.models import User
 from tests.worlds import build_world
 from tools_app.audit.changes import changes
-from tools_app.access import keys
+from tools_app.tenants import keys
 from tools_app.catalog import authoring
 from tools_app.models import Membership, Prompt, Resource, Tenant, Tool
 import json

@@ -18,8 +18,8 @@ from tools_app.audit.recorder.entries import (
     process_id,
 )
 from tools_app.audit.recorder.writers import writer
+from tools_app.core.ids import least_id
 from tools_app.models import Call, Tenant
-from tools_app.models.ids import least_id
 
 RANDOM_BITS = 74
 

@@ -20,8 +20,8 @@ from tools_app.audit.recorder.entries import (
 from tools_app.audit.recorder.writers import writer
 from tools_app.audit.verification.report import Finding, Report
 from tools_app.audit.verification.verify import Scope, verify
+from tools_app.core.ids import new_id
 from tools_app.models import Call
-from tools_app.models.ids import new_id
 
 LONG_AGO = timedelta(hours=1)
 

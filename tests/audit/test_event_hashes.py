@@ -12,8 +12,8 @@ from tools_app.audit.recorder import chain
 from tools_app.audit.recorder.chain import ChainHeads, EventHashes, event_digests, heads
 from tools_app.audit.recorder.entries import CallEventEntry, EventRow, batch_of
 from tools_app.audit.recorder.writers import writer
+from tools_app.core.ids import new_id
 from tools_app.models import CallEvent
-from tools_app.models.ids import new_id
 
 
 def events_of(call_id: UUID, count: int, first: int = 1) -> list[EventRow]:

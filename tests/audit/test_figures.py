@@ -10,6 +10,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from tests.audit.aged import days_ago, id_of
+from tools_app.audit.models import DURATION_BOUNDS_US, DURATION_COLUMNS
 from tools_app.audit.recorder.entries import (
     CallFinished,
     CallStarted,
@@ -23,9 +24,8 @@ from tools_app.audit.recorder.writers import Writer, portable_writer, writer
 from tools_app.audit.retention import retention
 from tools_app.audit.stats import counters, rebuild, storage
 from tools_app.audit.stats.counters import NIL, Names, numbers_of, period_of
+from tools_app.core.ids import new_id
 from tools_app.models import Call, CallFigures, Tenant
-from tools_app.models.audit import DURATION_BOUNDS_US, DURATION_COLUMNS
-from tools_app.models.ids import new_id
 
 PROCESS, TENANT, KEY, TOOL = new_id(), new_id(), new_id(), new_id()
 

@@ -14,9 +14,9 @@ from tools_app.audit.recorder.entries import Payload
 from tools_app.audit.recorder.writers import as_stored
 from tools_app.audit.verification.report import Problem
 from tools_app.core import packing
+from tools_app.core.ids import new_id
 from tools_app.core.packing import FORMAT, MAX_BYTES, UnpackError, pack, unpack
 from tools_app.models import CallPayload
-from tools_app.models.ids import new_id
 
 LONG_WORDS = "words " * 1000
 LONG = '{"text":"' + "naïve ✓ " * 1000 + '"}'

@@ -11,8 +11,8 @@ from tools_app.audit.recorder import recorder
 from tools_app.audit.recorder.entries import CallEventEntry, Entry, EventRow
 from tools_app.audit.recorder.recorder import Recorder, RecorderUnavailable
 from tools_app.audit.recorder.writers import writer
+from tools_app.core.ids import new_id
 from tools_app.models import CallEvent
-from tools_app.models.ids import new_id
 
 WAIT_SECONDS = 30.0
 

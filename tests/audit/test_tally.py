@@ -6,7 +6,7 @@ import pytest
 
 from tools_app.audit.recorder import recorder
 from tools_app.audit.recorder.entries import CallFinished, Facts, FinishedRow, Payload
-from tools_app.telemetry.registry import MetricRegistry
+from tools_app.core.telemetry.registry import MetricRegistry
 
 
 @pytest.fixture

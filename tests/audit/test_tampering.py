@@ -17,9 +17,9 @@ from tools_app.audit.recorder.chain import heads
 from tools_app.audit.recorder.entries import RECORD_COLUMNS, CallFinished, Link, batch_of, process_id
 from tools_app.audit.verification.records import Batch, chain_entries
 from tools_app.audit.verification.report import Problem
+from tools_app.core.ids import new_id
 from tools_app.core.packing import pack
 from tools_app.models import Call, CallEvent, CallPayload, ChainStart, Checkpoint, Process, Tenant
-from tools_app.models.ids import new_id
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("new_chains")]
 

@@ -20,8 +20,8 @@ from tools_app.audit.recorder.entries import (
 )
 from tools_app.audit.recorder.tables import ANSWERS, CALLS, EVENTS, PAYLOADS, RUNNING
 from tools_app.audit.recorder.writers import Writer, portable_writer, writer
+from tools_app.core.ids import new_id
 from tools_app.models import Call, CallEvent, CallPayload, RunningCall
-from tools_app.models.ids import new_id
 
 ASKED = '{"city":{"message":"Where?"}}'
 ODD = "\"\\ \\u0000 \\x00 {}, \t\x01\x7f \u2028 é 漢 \U0001f600 $1 %s '; --"

@@ -25,8 +25,8 @@ from tools_app.calls.invocation import End, Round
 from tools_app.calls.recorded_answers import unanswered
 from tools_app.calls.run import UNRECORDED, CallOutcome
 from tools_app.calls.sweeper import Sweeper
+from tools_app.core.ids import new_id
 from tools_app.models import Call, CallEvent, CallStatus, Outcome, RunningCall, Tenant
-from tools_app.models.ids import new_id
 from tools_app.protocol.errors import RpcError
 from tools_app.server.embedded import EmbeddedHub
 from tools_app.toolkit import tool

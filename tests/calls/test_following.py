@@ -12,9 +12,9 @@ from tools_app.calls import notices
 from tools_app.calls.background import delivery, update_reader
 from tools_app.calls.background.update_reader import Wanted
 from tools_app.calls.events import CallUpdate
+from tools_app.core.ids import new_id
 from tools_app.core.notifications.listener import Subscription
 from tools_app.models import Outcome
-from tools_app.models.ids import new_id
 from tools_app.server.embedded import EmbeddedHub
 from tools_app.toolkit import ToolContext, tool
 

@@ -10,13 +10,13 @@ from uuid import UUID
 import pytest
 
 from tests.calls.test_inline import call_tool
-from tools_app.access.limits import limits
 from tools_app.audit.recorder import recorder
 from tools_app.audit.recorder.writers import writer
 from tools_app.calls.background import delivery, queue, start_task, worker
 from tools_app.calls.background.delivery import AwaitingInput
 from tools_app.calls.background.start_task import TaskRequest
 from tools_app.models import Call, Outcome, RunningCall, Tenant
+from tools_app.tenants.limits import limits
 from tools_app.toolkit import tool
 from tools_app.transport import state
 

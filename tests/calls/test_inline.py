@@ -11,7 +11,6 @@ from uuid import UUID
 
 import pytest
 
-from tools_app.access.principal import Credential, authenticate
 from tools_app.audit.recorder.entries import CallEventEntry
 from tools_app.audit.recorder.recorder import Recorder, _Item
 from tools_app.calls import dispatch, inline, run
@@ -21,10 +20,11 @@ from tools_app.calls.invocation import CallRecordBuilder, Client, Invocation
 from tools_app.calls.run import CallOutcome
 from tools_app.calls.stop_reasons import cancelled_by_client
 from tools_app.calls.sweeper import Sweeper
+from tools_app.catalog.tool_api.results import CallCancelled
 from tools_app.core.notifications.listener import TopicListener
+from tools_app.identity.principal import Credential, authenticate
 from tools_app.models import Call, Outcome
 from tools_app.protocol.versions import Era
-from tools_app.tool_api.results import CallCancelled
 from tools_app.toolkit import ToolContext, tool
 from tools_app.transport import state
 

@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 from django.conf import settings as configured
 
-from tools_app.access.limits import limits
 from tools_app.calls.background import queue
+from tools_app.tenants.limits import limits
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from pytest_django import Settings
 from tools_app.audit.recorder.entries import process_id
 from tools_app.calls.background import queue
 from tools_app.calls.sweeper import Requeuer
+from tools_app.core.ids import new_id
 from tools_app.models import CallStatus, Process, RunningCall, Tenant
-from tools_app.models.ids import new_id
 
 pytestmark = pytest.mark.django_db
 

@@ -14,8 +14,8 @@ from tools_app.calls.background import queue
 from tools_app.calls.background.broker import BrokerUnavailable
 from tools_app.calls.run import LocalCall
 from tools_app.calls.sweeper import Sweeper
+from tools_app.core.ids import new_id
 from tools_app.models import Call, CallStatus, Outcome, RunningCall, Tenant
-from tools_app.models.ids import new_id
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -11,8 +11,6 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import OperationalError, connection
 
-from tools_app.access import keys
-from tools_app.access.principal import Principal
 from tools_app.audit.recorder import recorder
 from tools_app.calls import run, sweeper
 from tools_app.calls.background import claims, start_task, task_state, worker
@@ -21,9 +19,11 @@ from tools_app.calls.background.start_task import TaskRequest, may_be_task, refu
 from tools_app.calls.background.task_state import CANCELLED, COMPLETED, FAILED, INPUT_REQUIRED, WORKING, TaskState
 from tools_app.calls.invocation import Client, Invocation, new_record_builder
 from tools_app.calls.sweeper import Sweeper
+from tools_app.catalog.tool_api.elicitation import unused_name
 from tools_app.core.database import THREADS, submit_to_db_thread
+from tools_app.identity.principal import Principal
 from tools_app.models import Call, CallStatus, Outcome, Process, RunningCall, TaskSupport, Tenant
-from tools_app.tool_api.elicitation import unused_name
+from tools_app.tenants import keys
 from tools_app.toolkit import ToolContext, tool
 
 WAIT_SECONDS = 30.0

@@ -8,16 +8,16 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from tests.web_services import WAIT_SECONDS
-from tools_app.catalog import authoring, compiled, shaping, skills, toolsets
+from tools_app.catalog import authoring, compiled, shaping, skills, stored, toolsets
 from tools_app.catalog import search as tool_search
-from tools_app.catalog.kinds import http_request, stored
-from tools_app.catalog.kinds.http_config import HttpConfig
+from tools_app.catalog.kinds.http import request as http_request
+from tools_app.catalog.kinds.http.config import HttpConfig
 from tools_app.catalog.kinds.templates import Values
+from tools_app.catalog.tool_api.context import ToolContext
+from tools_app.catalog.tool_api.results import ToolError
 from tools_app.catalog.validation.resources import MAX_CHARACTERS, text_fault
-from tools_app.core import field_mask
-from tools_app.models import Prompt, Resource, ResourceKind, Tenant, validators
-from tools_app.tool_api.context import ToolContext
-from tools_app.tool_api.results import ToolError
+from tools_app.core import field_mask, validators
+from tools_app.models import Prompt, Resource, ResourceKind, Tenant
 
 pytestmark = pytest.mark.slow
 

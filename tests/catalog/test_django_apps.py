@@ -18,10 +18,10 @@ from django.test.utils import isolate_apps
 from rest_framework import serializers, viewsets
 from rest_framework.response import Response
 
-from tools_app.catalog.django_apps import models as rows
-from tools_app.catalog.kinds import python
+from tools_app.catalog.kinds.django import models as rows
+from tools_app.catalog.kinds.python import runner as python
+from tools_app.catalog.tool_api.results import CallCancelled, ToolError
 from tools_app.models import ApiKey, Change, Secret, Tenant, Via
-from tools_app.tool_api.results import CallCancelled, ToolError
 from tools_app.toolkit import model_tools, viewset_tools
 
 pytestmark = pytest.mark.usefixtures("registries")

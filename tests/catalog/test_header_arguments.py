@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from tools_app.catalog.kinds import python
+from tools_app.catalog.kinds.python import runner as python
 from tools_app.catalog.validation.items import check_tool_arguments
 from tools_app.protocol.mirrored import InvalidMirror
 from tools_app.toolkit import header, tool

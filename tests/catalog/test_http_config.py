@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from tools_app.catalog.kinds.http import ConfigProblem, parse_config, placeholders, secret_names
+from tools_app.catalog.kinds.http.runner import ConfigProblem, parse_config, placeholders, secret_names
 
 BASE = {"base_url": "https://api.example.com/v1"}
 POST = {**BASE, "method": "POST"}

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tools_app.catalog.kinds.curl import MAX_PASTE_LENGTH, InvalidPaste
-from tools_app.catalog.kinds.http_config import parse_config
-from tools_app.catalog.kinds.http_draft import Draft, draft_of
+from tools_app.catalog.kinds.http.config import parse_config
+from tools_app.catalog.kinds.http.curl import MAX_PASTE_LENGTH, InvalidPaste
+from tools_app.catalog.kinds.http.draft import Draft, draft_of
 
 URL = "https://api.example.com/v1/users"
 

@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
-from tools_app.catalog.kinds.http import parse_config
-from tools_app.catalog.kinds.http_request import build_request
+from tools_app.catalog.kinds.http.request import build_request
+from tools_app.catalog.kinds.http.runner import parse_config
 from tools_app.catalog.kinds.templates import Values
+from tools_app.catalog.tool_api.results import ToolError
 from tools_app.core.http.client import Outbound
-from tools_app.tool_api.results import ToolError
 
 
 def build(arguments: dict[str, Any], secrets: dict[str, str] | None = None, **config: Any) -> Outbound:

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from tools_app.catalog.kinds.http_response import to_result
+from tools_app.catalog.kinds.http.response import to_result
+from tools_app.catalog.tool_api.results import ToolResult
 from tools_app.core.http.client import Reply
-from tools_app.telemetry.secret_names import Scrubber
-from tools_app.tool_api.results import ToolResult
+from tools_app.core.telemetry.secret_names import Scrubber
 
 ANY_OBJECT = {"type": "object"}
 WITH_RESULT = {"type": "object", "properties": {"result": {}}}

@@ -11,9 +11,9 @@ import pytest
 
 from tools_app.calls.conversation import Rounds
 from tools_app.calls.invocation import FIRST_ROUND
-from tools_app.catalog.kinds.http import HttpTool, http_runner, parse_config
-from tools_app.tool_api.context import ToolContext
-from tools_app.tool_api.results import CallCancelled, ToolError, ToolResult
+from tools_app.catalog.kinds.http.runner import HttpTool, http_runner, parse_config
+from tools_app.catalog.tool_api.context import ToolContext
+from tools_app.catalog.tool_api.results import CallCancelled, ToolError, ToolResult
 
 Serve = Callable[..., Any]
 Http = Callable[..., bytes]

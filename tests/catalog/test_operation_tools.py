@@ -9,9 +9,9 @@ import pytest
 
 from tests.web_services import Service
 from tools_app.catalog import authoring, compiled, revisions
-from tools_app.catalog.kinds.http_config import ConfigProblem
-from tools_app.catalog.kinds.operation import settings_of
-from tools_app.catalog.kinds.operation_config import base_url_of, parse_operation
+from tools_app.catalog.kinds.http.config import ConfigProblem
+from tools_app.catalog.kinds.openapi.config import base_url_of, parse_operation
+from tools_app.catalog.kinds.openapi.runner import settings_of
 from tools_app.models import ApiSource, Tenant, Tool
 
 pytestmark = pytest.mark.django_db

@@ -18,9 +18,9 @@ from typing_extensions import TypedDict
 
 from tools_app.calls.conversation import Rounds
 from tools_app.calls.invocation import FIRST_ROUND
-from tools_app.catalog.kinds import python
-from tools_app.tool_api.context import Caller, Cancellation
-from tools_app.tool_api.results import ToolError, ToolResult, text
+from tools_app.catalog.kinds.python import runner as python
+from tools_app.catalog.tool_api.context import Caller, Cancellation
+from tools_app.catalog.tool_api.results import ToolError, ToolResult, text
 from tools_app.toolkit import ToolContext, tool
 
 # A thread of the pool may keep a connection of an earlier test, which it closes itself.

@@ -6,7 +6,8 @@ from typing import Any, Literal
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from tools_app.catalog.kinds import prompts, resources
+from tools_app.catalog import prompt_functions as prompts
+from tools_app.catalog import resource_functions as resources
 from tools_app.toolkit import ToolContext, completer, prompt, resource
 
 pytestmark = pytest.mark.usefixtures("registries")

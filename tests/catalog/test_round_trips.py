@@ -19,7 +19,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from typing_extensions import TypedDict
 
-from tools_app.catalog.kinds import python, signature
+from tools_app.catalog.kinds.python import runner as python
+from tools_app.catalog.kinds.python import signature
 from tools_app.protocol import exact_json
 from tools_app.protocol.schema import CompiledSchema
 from tools_app.toolkit import viewset_tools

@@ -12,8 +12,8 @@ from django.core.exceptions import ImproperlyConfigured
 from pydantic import AfterValidator, BaseModel, Field
 from typing_extensions import TypedDict
 
-from tools_app.catalog.kinds import signature
-from tools_app.tool_api.results import ToolError
+from tools_app.catalog.kinds.python import signature
+from tools_app.catalog.tool_api.results import ToolError
 from tools_app.toolkit import ToolContext
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tools_app.catalog import authoring, compiled, skills
+from tools_app.catalog import authoring, compiled, skills, versioned
 from tools_app.catalog.validation.sizes import MAX_JSON_BYTES, json_size_fault
-from tools_app.models import ItemKind, Prompt, Resource, Secret, Tenant, Tool, Upstream, versioned
+from tools_app.models import ItemKind, Prompt, Resource, Secret, Tenant, Tool, Upstream
 from tools_app.upstreams import observation
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from tests.wire.client import RawClient
-from tools_app.access.snippets import calls, clients
-from tools_app.access.snippets.calls import SnippetRequest
 from tools_app.server.embedded import EmbeddedHub
+from tools_app.tenants.snippets import calls, clients
+from tools_app.tenants.snippets.calls import SnippetRequest
 
 LIMIT_SECONDS = 120.0
 VERSIONS = ["2026-07-28", "2025-11-25"]

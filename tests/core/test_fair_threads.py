@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.web_services import WAIT_SECONDS
-from tools_app.core.fair_threads import FairThreads, QueueFull
+from tools_app.core.process.fair_threads import FairThreads, QueueFull
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from django.db import OperationalError
 
 from tests.clock import Clock
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
-from tools_app.telemetry.registry import metrics_registry
+from tools_app.core.telemetry.registry import metrics_registry
 
 # A thread of the pool that reads rows may hold a connection of an earlier test, and checks it.
 pytestmark = pytest.mark.django_db

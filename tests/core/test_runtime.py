@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from tests.forks import exit_code_of_child
-from tools_app.core.runtime import HubRuntime, Service
+from tools_app.core.process.runtime import HubRuntime, Service
 
 
 class Part:

@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from tools_app.core.thread_loops import ThreadLoops
+from tools_app.core.process.thread_loops import ThreadLoops
 
 about: ContextVar[str] = ContextVar("about", default="nobody")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tools_app.core.threads import Job
+from tools_app.core.process.threads import Job
 
 WAIT_SECONDS = 10.0
 

@@ -28,8 +28,8 @@ from rest_framework import serializers, throttling, viewsets
 
 from mcphub import urls as urlconf
 from tests.audit.chained import forget, record
-from tools_app.access import keys
 from tools_app.audit.checkpoints import signer, witness
+from tools_app.calls.background import worker_commands
 from tools_app.calls.background.tasks import run_call
 from tools_app.catalog import authoring
 from tools_app.core.notifications.layer import LocalChannelLayer
@@ -39,7 +39,7 @@ from tools_app.doctor.endpoint import EndpointChecks
 from tools_app.doctor.findings import Status, problem, run_checks
 from tools_app.doctor.sign_in import SignInChecks
 from tools_app.models import Call, CallPayload, Checkpoint, OAuthClient, RunningCall, Tool, Upstream
-from tools_app.runtime import worker_commands
+from tools_app.tenants import keys
 from tools_app.toolkit import viewset_tools
 from tools_app.upstreams.isolation import cgroups, launcher
 

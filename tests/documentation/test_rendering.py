@@ -2,8 +2,8 @@
 
 import pytest
 
-from tools_app.documentation import markdown
-from tools_app.documentation.diagrams import DiagramError, steps
+from tools_app.web.documentation import markdown
+from tools_app.web.documentation.diagrams import DiagramError, steps
 
 
 def rendered(source: str, known: dict[str, str] | None = None) -> str:

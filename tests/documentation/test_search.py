@@ -1,6 +1,6 @@
 """Search in the documentation, beyond what `search_docs` shows of it."""
 
-from tools_app.documentation.search import Hit, Index, sections
+from tools_app.web.documentation.search import Hit, Index, sections
 
 PAGES = {
     "docs/keys.md": "# Keys\n\nA key.\n\n## Rotate a key\n\nUse `rotate` twice.\n\n### Expiry\n\nOld keys end.",

@@ -14,9 +14,9 @@ from django.db import connection
 
 from tests.documented.blocks import blocks
 from tests.wire.client import MODERN, Peer, RawClient, message_of
-from tools_app.access import keys
 from tools_app.models import Membership, Role, Tenant
 from tools_app.server.embedded import EmbeddedHub
+from tools_app.tenants import keys
 
 TOOLS = ["get_shop_order", "list_shop_order", "order_create", "order_list", "order_retrieve"]
 

@@ -7,11 +7,11 @@ from types import ModuleType
 import pytest
 
 from tests.documented.blocks import ROOT, block
-from tools_app.access.limits.quotas import Rate
 from tools_app.calls import limits, recorded_answers, run, stop_reasons, sweeper
 from tools_app.calls.background import enqueue
 from tools_app.protocol import errors, schema
 from tools_app.tenant_config import document
+from tools_app.tenants.limits.quotas import Rate
 
 
 @pytest.mark.parametrize(

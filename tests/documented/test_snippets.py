@@ -25,13 +25,15 @@ from django.core.management import CommandError, get_commands, load_command_clas
 from tests.documented.blocks import ROOT, Block, block, blocks
 from tests.wire.client import RawClient, call_params
 from tools_app.audit.checkpoints import signer, statements
-from tools_app.catalog.kinds import prompts, python, resources
-from tools_app.catalog.kinds.http_config import parse_config
+from tools_app.catalog import prompt_functions as prompts
+from tools_app.catalog import resource_functions as resources
+from tools_app.catalog.kinds.http.config import parse_config
+from tools_app.catalog.kinds.python import runner as python
 from tools_app.catalog.skills import frontmatter
 from tools_app.catalog.validation.shapes import check_prompt_arguments, check_prompt_messages, names_of
-from tools_app.models.issuers import validate_rules
+from tools_app.core.telemetry.registry import METRICS
+from tools_app.identity.models.issuers import validate_rules
 from tools_app.server.embedded import EmbeddedHub
-from tools_app.telemetry.registry import METRICS
 from tools_app.tenant_config.document import read as read_tenant_file
 
 LIMIT_SECONDS = 120.0

@@ -6,8 +6,9 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
+from tools_app.catalog import versioned
 from tools_app.catalog.validation import resources
-from tools_app.models import Resource, Tenant, versioned
+from tools_app.models import Resource, Tenant
 
 HEAD = "---\nname: refunds\ndescription: Pay back.\n---\n\n# Refunds\n"
 

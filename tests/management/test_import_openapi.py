@@ -15,9 +15,9 @@ from tests.web_services import Service, context, http_response, serve
 from tools_app.audit.verification.changes import verify_changes
 from tools_app.audit.verification.report import Report
 from tools_app.catalog import authoring, compiled
-from tools_app.catalog.openapi.schemas import ANY_SCHEMA
+from tools_app.catalog.kinds.openapi.documents.schemas import ANY_SCHEMA
+from tools_app.catalog.tool_api.results import ToolResult
 from tools_app.models import ApiSource, Change, Tenant, Tool
-from tools_app.tool_api.results import ToolResult
 
 __all__ = ["context", "serve"]
 pytestmark = pytest.mark.django_db
@@ -281,7 +281,7 @@ def test_others_of_a_document_at_an_address_are_fetched_with_the_same_checks(
 def test_of_a_document_of_too_many_operations_those_that_are_included_are_selected_and_stay(
     tenant: Tenant, file: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools_app.catalog.openapi.operations.MAX_OPERATIONS", 2)
+    monkeypatch.setattr("tools_app.catalog.kinds.openapi.documents.operations.MAX_OPERATIONS", 2)
     path = file()
     with pytest.raises(CommandError, match="has 4 operations, of which 4 are selected"):
         imported(path)

@@ -8,8 +8,8 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from tools_app.access import keys
 from tools_app.models import ApiKey, Membership, Role
+from tools_app.tenants import keys
 
 
 def issue(*arguments: str) -> str:

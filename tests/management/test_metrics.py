@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management import call_command
 
-from tools_app.telemetry.registry import MetricRegistry
-from tools_app.telemetry.snapshots import Publisher
+from tools_app.core.telemetry.registry import MetricRegistry
+from tools_app.core.telemetry.snapshots import Publisher
 
 
 def test_it_prints_what_the_processes_of_this_host_counted(settings: Any, tmp_path: Path) -> None:

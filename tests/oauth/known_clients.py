@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from joserfc.jwk import RSAKey
 
-from tools_app.access.oauth.devices import GRANT as DEVICE
+from tools_app.identity.oauth.devices import GRANT as DEVICE
 
 CODE = ("authorization_code", "refresh_token")
 JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"

@@ -18,10 +18,9 @@ from tests.oauth.known_clients import CLAUDE
 from tests.oauth.person import Application
 from tests.sign_in.provider import Provider, issuer_of, new_key, running_provider
 from tests.wire.client import WAIT_SECONDS, RawClient, message_of
-from tools_app.access.issuers.rules import Rule
-from tools_app.access.oauth import clients, connections, tenant_scopes, workloads
-from tools_app.audit.changes import connections as connection_changes
-from tools_app.issuers import setup
+from tools_app.identity.issuers import setup
+from tools_app.identity.oauth import clients, connection_changes, connections, tenant_scopes, workloads
+from tools_app.identity.people.rules import Rule
 from tools_app.models import (
     AccessToken,
     ApiKey,

@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tests.oauth.person import Application, Person
-from tools_app.access.oauth import attempts
+from tools_app.identity.oauth import attempts
 from tools_app.models import (
     ApiKey,
     Change,

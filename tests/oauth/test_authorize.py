@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 
 from tests.oauth.conftest import PASSWORD
 from tests.oauth.person import Application, Person, parse_form, redirect_parameters
-from tools_app.access.oauth import clients, connections, hosts, policy, tokens
 from tools_app.audit.changes import changes
+from tools_app.identity.oauth import clients, connections, hosts, policy, tokens
 from tools_app.models import (
     ClientDecision,
     ClientPolicy,
@@ -224,7 +224,7 @@ def test_nothing_ticked_asks_again(ann: Person, application: Application, tools:
 def test_so_much_can_be_ticked_as_can_be_stored(
     ann: Person, application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools_app.oauth.choices.MAX_EXACT", 2)
+    monkeypatch.setattr("tools_app.identity.authorization.choices.MAX_EXACT", 2)
     application.register()
     page = ann.open(application.url())
     assert "Choose at most 2, or everything" in ann.decide(page, tools=["calculator", "count", "echo"]).text
@@ -448,6 +448,6 @@ def test_too_many_requests_of_one_address_wait(
     ann: Person, application: Application, monkeypatch: pytest.MonkeyPatch, offer: Callable[..., object]
 ) -> None:
     application.register()
-    monkeypatch.setattr("tools_app.oauth.authorize.MAX_REQUESTS", 1)
+    monkeypatch.setattr("tools_app.identity.authorization.authorize.MAX_REQUESTS", 1)
     assert ann.browser.get(application.url()).status_code == 302
     assert ann.browser.get(application.url()).status_code == 429

@@ -8,8 +8,8 @@ from django.core.exceptions import ValidationError
 from django.test import Client
 from joserfc.jwk import ECKey
 
-from tools_app.access.oauth import devices, key_sets, redirects
-from tools_app.oauth import endpoints, server
+from tools_app.identity.authorization import endpoints, server
+from tools_app.identity.oauth import devices, key_sets, redirects
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db, pytest.mark.usefixtures("no_tries_yet")]
 

@@ -11,13 +11,13 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 from tests.oauth.person import Application, Person
-from tools_app.access.limits import limits
-from tools_app.access.oauth import clients
 from tools_app.core.http.documents import DocumentError
-from tools_app.issuers.signatures import REGISTRY
+from tools_app.identity.authorization import client_assertions, client_documents
+from tools_app.identity.authorization.client_assertions import ASSERTION_TYPE
+from tools_app.identity.issuers.signatures import REGISTRY
+from tools_app.identity.oauth import clients
 from tools_app.models import OAuthClient
-from tools_app.oauth import client_assertions, client_documents
-from tools_app.oauth.client_assertions import ASSERTION_TYPE
+from tools_app.tenants.limits import limits
 
 CLIENT_ID = "https://chatgpt.example/oauth/client.json"
 REDIRECT = "https://chatgpt.example/connector/oauth/callback"

@@ -6,7 +6,7 @@ from django.test import Client
 
 from tests.oauth.person import Application, Person
 from tests.oauth.test_tokens import status
-from tools_app.access.oauth import clients
+from tools_app.identity.oauth import clients
 from tools_app.models import Change, ClientSource, OAuthClient
 from tools_app.server.embedded import EmbeddedHub
 

@@ -9,18 +9,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from tools_app.access import keys
-from tools_app.access.oauth import clients, connections, pruning
-from tools_app.models import (
-    ApiKey,
-    Connection,
-    Membership,
-    OAuthClient,
-    Role,
-    SignInEvent,
-    SignInStep,
-    Tenant,
-)
+from tools_app.identity.oauth import clients, connections, pruning
+from tools_app.models import ApiKey, Connection, Membership, OAuthClient, Role, SignInEvent, SignInStep, Tenant
+from tools_app.tenants import keys
 
 
 @pytest.fixture

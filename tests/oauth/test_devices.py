@@ -12,7 +12,8 @@ from django.utils import timezone
 
 from tests.oauth.person import Application, Person, parse_form
 from tests.wire.client import RawClient
-from tools_app.access.oauth import clients, devices
+from tools_app.identity.authorization import device_page
+from tools_app.identity.oauth import clients, devices
 from tools_app.models import (
     AccessToken,
     ClientDecision,
@@ -26,7 +27,6 @@ from tools_app.models import (
     SignInStep,
     Tenant,
 )
-from tools_app.oauth import device_page
 from tools_app.server.embedded import EmbeddedHub
 
 Codes = dict[str, Any]

@@ -17,16 +17,13 @@ from django.utils import timezone
 
 from tests.sign_in.provider import LOOPBACK, Provider, issuer_of, new_key, running_provider
 from tests.wire.client import RawClient, message_of
-from tools_app.access import keys
-from tools_app.access.issuers.rules import Rule
-from tools_app.access.oauth import pruning, workloads
-from tools_app.access.oauth import tokens as oauth_tokens
-from tools_app.api.v1.base.viewsets import etag_of
-from tools_app.audit.changes import connections as connection_changes
 from tools_app.core import refresh_ahead_cache
-from tools_app.core.runtime import Service
-from tools_app.issuers import configuration, direct, setup
-from tools_app.issuers import tokens as issued
+from tools_app.core.process.runtime import Service
+from tools_app.identity.issuers import configuration, direct, setup
+from tools_app.identity.issuers import tokens as issued
+from tools_app.identity.oauth import connection_changes, pruning, workloads
+from tools_app.identity.oauth import tokens as oauth_tokens
+from tools_app.identity.people.rules import Rule
 from tools_app.models import (
     AccessToken,
     ApiKey,
@@ -42,6 +39,8 @@ from tools_app.models import (
     Tenant,
 )
 from tools_app.server.embedded import EmbeddedHub
+from tools_app.tenants import keys
+from tools_app.web.api.viewsets import etag_of
 
 WAIT_SECONDS = 30.0
 RULES = [

@@ -8,10 +8,10 @@ import pytest
 
 from tests.oauth.person import Application, Person, redirect_parameters
 from tests.wire.client import RawClient
-from tools_app.access.oauth import clients
 from tools_app.core.http.documents import DocumentError
+from tools_app.identity.authorization import client_documents, endpoints
+from tools_app.identity.oauth import clients
 from tools_app.models import Change, OAuthClient, SignInEvent
-from tools_app.oauth import client_documents, endpoints
 from tools_app.server.embedded import EmbeddedHub
 
 

@@ -9,7 +9,7 @@ from django.test import Client
 
 from tests.browsers import browser_of
 from tests.oauth.person import Application, Person
-from tools_app.access.oauth import service_clients
+from tools_app.identity.oauth import service_clients
 from tools_app.models import Membership, SignInEvent, Tenant
 
 

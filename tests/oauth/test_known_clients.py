@@ -13,10 +13,10 @@ from tests.oauth import known_clients
 from tests.oauth.known_clients import DOCUMENTS, KEYS_URL, REGISTERED, SIGNING_KEY, VS_CODE, KnownClient
 from tests.oauth.person import Application, Person, parse_form
 from tests.oauth.test_tokens import status
-from tools_app.access.oauth import clients, devices, policy
+from tools_app.identity.authorization import client_documents
+from tools_app.identity.authorization.client_assertions import ASSERTION_TYPE
+from tools_app.identity.oauth import clients, devices, policy
 from tools_app.models import OAuthClient
-from tools_app.oauth import client_documents
-from tools_app.oauth.client_assertions import ASSERTION_TYPE
 from tools_app.server.embedded import EmbeddedHub
 
 REDIRECTS = [

@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
-from tools_app.access.oauth import clients, policy, redirects, resources
 from tools_app.core.urls import is_loopback_host, split_url
+from tools_app.identity.oauth import clients, policy, redirects, resources
 from tools_app.models import ClientSource, OAuthClient
 
 REFUSED = """

@@ -10,9 +10,10 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from tools_app.access import keys, principal
-from tools_app.access.oauth import clients, devices, pruning
+from tools_app.identity import principal
+from tools_app.identity.oauth import clients, devices, pruning
 from tools_app.models import ClientSource, Connection, DeviceCode, Membership, OAuthClient, Role, Tenant
+from tools_app.tenants import keys
 
 pytestmark = pytest.mark.usefixtures("db", "no_tries_yet")
 

@@ -18,8 +18,9 @@ from joserfc.jwk import ECKey, OctKey, RSAKey
 
 from tests.oauth.person import Application
 from tests.wire.client import RawClient
-from tools_app.access.oauth import service_clients, tokens
-from tools_app.audit.changes import service_clients as service_changes
+from tools_app.identity.authorization.client_assertions import ASSERTION_TYPE
+from tools_app.identity.oauth import service_client_changes as service_changes
+from tools_app.identity.oauth import service_clients, tokens
 from tools_app.models import (
     AccessToken,
     Call,
@@ -32,7 +33,6 @@ from tools_app.models import (
     SignInEvent,
     Tenant,
 )
-from tools_app.oauth.client_assertions import ASSERTION_TYPE
 from tools_app.server.embedded import EmbeddedHub
 
 KEY = ECKey.generate_key("P-256", {"kid": "one"})

@@ -11,7 +11,7 @@ from tests.oauth.person import Application, Person, parse_form
 from tests.wire.channels import OPENERS, TRANSPORTS
 from tests.wire.client import ALL_VERSIONS, RawClient, error_of, message_of, rpc
 from tests.wire.test_public_tenants import add_resource
-from tools_app.access.oauth import devices, service_clients
+from tools_app.identity.oauth import devices, service_clients
 from tools_app.models import Change, Connection, Tenant, TenantScope, Tool
 from tools_app.server.embedded import EmbeddedHub
 
@@ -257,7 +257,7 @@ def test_a_method_that_does_not_exist_is_refused(admin: Client, tenant: Tenant) 
 
 
 def test_a_tenant_names_so_many(admin: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools_app.access.oauth.tenant_scopes.MAX_SCOPES", 1)
+    monkeypatch.setattr("tools_app.identity.oauth.tenant_scopes.MAX_SCOPES", 1)
     TenantScope.objects.create(tenant=tenant, name="one")
     data = {"tenant": str(tenant.pk), "name": "two", "tool_patterns": "", "methods": ""}
     assert "at most 1 scopes" in admin.post(reverse("admin:tools_app_tenantscope_add"), data).content.decode()

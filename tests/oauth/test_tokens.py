@@ -14,10 +14,10 @@ from django.utils import timezone
 
 from tests.oauth.person import Application, Person, parse_form, redirect_parameters
 from tests.wire.client import ALL_VERSIONS, HANDSHAKES, MODERN, RawClient
-from tools_app.access.oauth import connections, tokens
-from tools_app.access.oauth.tokens import Pair
-from tools_app.audit.changes import connections as connection_changes
 from tools_app.core.refresh_ahead_cache import RENEW_AFTER, TOO_OLD_AFTER
+from tools_app.core.validators import ITEM_KINDS
+from tools_app.identity.oauth import connection_changes, connections, tokens
+from tools_app.identity.oauth.tokens import Pair
 from tools_app.models import (
     AccessToken,
     ApiKey,
@@ -34,7 +34,6 @@ from tools_app.models import (
     ResourceKind,
     Tenant,
 )
-from tools_app.models.validators import ITEM_KINDS
 from tools_app.server.embedded import EmbeddedHub
 
 

@@ -11,7 +11,7 @@ from tests.processes.hub import ROOT
 def test_nothing_of_opentelemetry_is_imported_where_no_traces_are_wanted() -> None:
     script = (
         "import os, sys, django; os.environ['DJANGO_SETTINGS_MODULE'] = 'mcphub.settings'; django.setup(); "
-        "import mcphub.asgi, mcphub.celery, tools_app.runtime.tasks; from tools_app.telemetry import tracing; "
+        "import mcphub.asgi, mcphub.celery, tools_app.runtime.tasks; from tools_app.core.telemetry import tracing; "
         "tracing.start('1'); print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
@@ -31,7 +31,7 @@ def test_an_app_of_the_operators_own_brings_its_tools(tmp_path: Path) -> None:
         "PYTHONPATH": str(tmp_path),
         "MCPHUB_DATA_DIR": str(tmp_path),
     }
-    script = "from tools_app.catalog.kinds import python; print(*python.all_registered())"
+    script = "from tools_app.catalog.kinds.python import runner as python; print(*python.all_registered())"
 
     shell = [sys.executable, "manage.py", "shell", "-v0", "-c", script]
     printed = subprocess.run(shell, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=True)

@@ -35,7 +35,7 @@ SOON_SECONDS = 30.0
 NOISE = "NOISE"
 WITH_PROGRESS = {"progressToken": "t"}
 SEED = f"""
-from tools_app.access import keys
+from tools_app.tenants import keys
 from tools_app.catalog import authoring
 from tools_app.models import Tenant
 tenant = Tenant.objects.create(slug="demo", name="Demo")

@@ -153,7 +153,7 @@ def test_secrets_from_the_environment_are_used_and_not_shown(up, manage):
     assert "correct horse" not in banner
     assert CHOSEN_KEY not in banner
     check = (
-        "from django.contrib.auth import authenticate; from tools_app.access import keys;"
+        "from django.contrib.auth import authenticate; from tools_app.tenants import keys;"
         "from tools_app.models import ApiKey;"
         "print(authenticate(username='admin', password='correct horse'),"
         f"ApiKey.objects.get(digest=keys.digest_of('{CHOSEN_KEY}')).tenant.slug)"
@@ -193,7 +193,7 @@ def test_options_that_cannot_work_are_one_clear_line(environment):
 def test_a_thread_that_never_ends_does_not_keep_the_process_alive(manage):
     code = (
         "import concurrent.futures, threading;"
-        "from tools_app.core.threads import leave_stragglers_behind;"
+        "from tools_app.core.process.threads import leave_stragglers_behind;"
         "concurrent.futures.ThreadPoolExecutor().submit(threading.Event().wait);"
         "leave_stragglers_behind()"
     )

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from tools_app.access.principal import Principal
 from tools_app.catalog import uri_templates
 from tools_app.core import encryption
+from tools_app.identity.principal import Principal
 from tools_app.methods import multi_round
 from tools_app.protocol import inbound, jsonrpc, mirrored, sse
 from tools_app.protocol.errors import RpcError

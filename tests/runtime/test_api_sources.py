@@ -10,10 +10,10 @@ import pytest
 from tests.catalog.openapi.documents import document, get
 from tests.web_services import WAIT_SECONDS, Received, Service, http_response, serve
 from tests.wire.client import RawClient
-from tools_app.catalog.sources import documents
-from tools_app.core.runtime import HubRuntime
+from tools_app.catalog.kinds.openapi import reading as api_sources
+from tools_app.catalog.kinds.openapi.sources import documents
+from tools_app.core.process.runtime import HubRuntime
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState, Tenant
-from tools_app.runtime import api_sources
 from tools_app.server.embedded import EmbeddedHub
 
 __all__ = ["serve"]

@@ -13,10 +13,10 @@ import pytest
 
 from tests.audit.chained import forget, record
 from tests.web_services import TlsContexts
+from tools_app.audit.checkpoints import forwarding as witness_forwarding
 from tools_app.audit.checkpoints import signer, witness
+from tools_app.audit.checkpoints.forwarding import Forwarder, NotDelivered, log_to_syslog, post
 from tools_app.models import Checkpoint, Tenant
-from tools_app.runtime import witness_forwarding
-from tools_app.runtime.witness_forwarding import Forwarder, NotDelivered, log_to_syslog, post
 
 WAIT_SECONDS = 8.0
 

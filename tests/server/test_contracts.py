@@ -65,14 +65,14 @@ PARTS: list[tuple[str, str, Any, str, str]] = [
     ),
     ("tools_app.server.worker", "celery", state, "should_stop", "the embedded hub does not stop its worker"),
     (
-        "tools_app.runtime.worker_commands",
+        "tools_app.calls.background.worker_commands",
         "celery",
         state,
         "active_requests",
         "a process whose call ignores its cancellation is not ended",
     ),
     (
-        "tools_app.runtime.worker_commands",
+        "tools_app.calls.background.worker_commands",
         "celery",
         Request,
         "terminate",

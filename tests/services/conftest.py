@@ -27,7 +27,7 @@ LONGEST = ("test_on_postgresql.py", "test_schemathesis.py")
 SERVERS = (os.environ["MCPHUB_TEST_SERVER"],) * 2 if "MCPHUB_TEST_SERVER" in os.environ else ("daphne", "uvicorn")
 SEED = """
 from django.core.management import call_command
-from tools_app.access import keys
+from tools_app.tenants import keys
 from tools_app.models import Tenant
 from tools_app.catalog import authoring
 call_command("migrate", verbosity=0)

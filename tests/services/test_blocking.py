@@ -10,13 +10,13 @@ from tests.services.conftest import Hub
 from tests.services.stack import eventually
 
 CREATE = """
-from tools_app.access.oauth import service_clients
+from tools_app.identity.oauth import service_clients
 from tools_app.models import Tenant
 row, secret = service_clients.create(Tenant.objects.get(slug="demo"), "nightly")
 print(row.connection.client.client_id, secret)
 """
 BLOCK = """
-from tools_app.audit.changes import connections
+from tools_app.identity.oauth import connection_changes as connections
 from tools_app.models import OAuthClient
 connections.set_blocked(OAuthClient.objects.get(client_id={client!r}), blocked={blocked})
 """

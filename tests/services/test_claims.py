@@ -16,7 +16,7 @@ from tools_app.calls.background import claims
 from tools_app.calls.background.payload import CallPayload
 from tools_app.calls.invocation import Round
 from tools_app.models import RunningCall, Tenant
-from tools_app.models.ids import new_id
+from tools_app.core.ids import new_id
 tenant = Tenant.objects.create(slug=uuid4().hex, name="x")
 def queued(count):
     now, ids = timezone.now(), [new_id() for _ in range(count)]

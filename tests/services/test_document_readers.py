@@ -5,7 +5,7 @@ import pytest
 from tests.services.stack import START_SECONDS, Stack, eventually
 
 ADD = """
-from tools_app.catalog.sources import documents
+from tools_app.catalog.kinds.openapi.sources import documents
 from tools_app.models import ApiSource, Tenant
 source = ApiSource.objects.create(tenant=Tenant.objects.get(), name="{name}")
 text = b'{{"openapi": "3.1.0", "info": {{"title": "T", "version": "1"}}, "paths": {{}}}}'

@@ -19,7 +19,7 @@ from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.core.management import call_command
 from django.test import Client
-from tools_app.documentation import pages, search
+from tools_app.web.documentation import pages, search
 
 call_command("migrate", verbosity=0)
 page = Client(HTTP_HOST="localhost").get("/admin/login/")
@@ -29,7 +29,7 @@ print(json.dumps({
     "found": sorted({hit.path for hit in search.index().search("rotate a key")}),
     "page": page.status_code,
     "documentation": len(pages.page("keys").html),
-    "styles": bool(finders.find("tools_app/admin.css")),
+    "styles": bool(finders.find("tools_app/web/admin.css")),
 }))
 """
 

@@ -24,11 +24,11 @@ from tests.services.caller import Caller
 from tests.services.conftest import REDIS_URL, Hub, started
 from tests.services.stack import Stack
 from tests.services.stack import eventually as eventually_true
-from tools_app.access.limits import limits
-from tools_app.access.limits import redis as limits_redis
-from tools_app.access.limits.memory import MemoryStore
-from tools_app.access.limits.redis import TIMEOUT_SECONDS, RedisStore
 from tools_app.core import circuit_breaker
+from tools_app.tenants.limits import limits
+from tools_app.tenants.limits import redis as limits_redis
+from tools_app.tenants.limits.memory import MemoryStore
+from tools_app.tenants.limits.redis import TIMEOUT_SECONDS, RedisStore
 
 # Two checks of Redis, with time for a busy machine.
 BOUND_SECONDS = 2 * TIMEOUT_SECONDS + 1.0
@@ -431,7 +431,7 @@ def test_a_hub_whose_redis_dies_goes_on_and_limits_by_process(hub: Hub, own_redi
     finally:
         hub.stack.environment = shared
     hub.stack.shell(
-        "from tools_app.access import keys; from tools_app.models import Tenant, ApiKey;"
+        "from tools_app.tenants import keys; from tools_app.models import Tenant, ApiKey;"
         "keys.issue(Tenant.objects.get(slug='demo'), 'narrow', key='n' * 40);"
         "ApiKey.objects.filter(name='narrow').update(calls_per_day=3)"
     )

@@ -25,8 +25,8 @@ from tests.documented.blocks import block
 from tests.oauth.person import Person, parse_form
 from tests.services.conftest import Hub, node_program, started
 from tests.services.stack import ROOT, WAIT_SECONDS, Stack, eventually
-from tools_app.access.snippets import calls, clients
-from tools_app.access.snippets.calls import SnippetRequest
+from tools_app.tenants.snippets import calls, clients
+from tools_app.tenants.snippets.calls import SnippetRequest
 
 CLIENTS = ROOT / "tests" / "clients"
 PLAY_SECONDS = 60.0

@@ -29,7 +29,7 @@ from tests.services.provider import Provider
 from tests.services.stack import ROOT, Stack, eventually, free_port
 
 ISSUER = """
-from tools_app.issuers import provider, setup
+from tools_app.identity.issuers import provider, setup
 from tools_app.models import Issuer, Tenant
 tenant = Tenant.objects.get(slug="demo")
 tenant.allowed_networks = ["127.0.0.0/8", "::1/128"]
@@ -165,7 +165,7 @@ def test_who_is_known_at_the_next_check_stays_with_the_groups_of_now(npm: OidcPr
     """The provider refreshes and rotates the person's tokens, without a browser."""
     signed_in(npm, browser, login="staff-cleo", password="x")
     npm.hub.stack.execute("UPDATE tools_app_identity SET checked_at = now() - interval '1 hour'")
-    npm.hub.stack.shell("from tools_app.issuers import directory; directory.check(lambda: True)")
+    npm.hub.stack.shell("from tools_app.identity.issuers import directory; directory.check(lambda: True)")
     found = npm.hub.stack.rows("SELECT verified_at > now() - interval '1 minute', ended_at FROM tools_app_identity")
     assert found
     assert set(found) == {(True, None)}

@@ -20,7 +20,7 @@ AFFILIATION = "urn:oid:1.3.6.1.4.1.5923.1.1.1.1"
 MAIL = "urn:oid:0.9.2342.19200300.100.1.3"
 RULES = [{"claims": {"groups": ["admins"]}, "role": "admin"}, {"claims": {"groups": ["staff"]}, "role": "auditor"}]
 ISSUER = """
-from tools_app.issuers import setup
+from tools_app.identity.issuers import setup
 from tools_app.models import Issuer, Tenant
 tenant = Tenant.objects.get(slug="demo")
 tenant.allowed_networks = ["127.0.0.0/8", "::1/128"]

@@ -29,7 +29,7 @@ CallEvent.objects.get_or_create(call_id=id, sequence=1, defaults=dict(kind="log"
 """
 TOKEN = """
 from django.contrib.auth.models import User
-from tools_app.access import tokens
+from tools_app.identity import personal_tokens as tokens
 from tools_app.models import Membership, Tenant
 person = User.objects.create(username="{name}", {words})
 Membership.objects.create(user=person, tenant=Tenant.objects.get(slug="demo"), role="operator")

@@ -13,7 +13,7 @@ from uuid import uuid4
 from django.contrib.auth.models import User
 from django.db import connection
 from django.utils import timezone
-from tools_app.access import single_use
+from tools_app.identity import single_use
 from tools_app.models import OAuthClient
 client = OAuthClient.objects.create(client_id=uuid4().hex, source="dynamic", name="x")
 owners = [client, User.objects.create(username=uuid4().hex)]

@@ -91,7 +91,7 @@ def test_a_change_reaches_the_streams_of_every_process(hub: Hub) -> None:
 def test_a_key_revoked_while_a_stream_is_open_loses_it_in_every_process(hub: Hub) -> None:
     key = "k" * 40
     hub.stack.shell(
-        "from tools_app.access import keys; from tools_app.models import Tenant;"
+        "from tools_app.tenants import keys; from tools_app.models import Tenant;"
         f"keys.issue(Tenant.objects.get(slug='demo'), 'short-lived', key='{key}')"
     )
     caller = Caller(key).open(hub.urls[0])

@@ -41,7 +41,7 @@ person = User.objects.create_user("ben", password="{password}")
 Membership.objects.create(user=person, tenant=Tenant.objects.get(slug="demo"), role=Role.OPERATOR)
 """
 END = """
-from tools_app.access.oauth import connections
+from tools_app.identity.oauth import connections
 from tools_app.models import Connection
 for connection in Connection.objects.all():
     connections.revoke(connection)

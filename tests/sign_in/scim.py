@@ -6,7 +6,7 @@ import orjson
 from django.http import HttpResponse
 from django.test import Client
 
-from tools_app.access.issuers import directory
+from tools_app.identity.people import directory
 from tools_app.models import Issuer
 
 USER = "urn:ietf:params:scim:schemas:core:2.0:User"

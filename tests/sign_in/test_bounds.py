@@ -9,12 +9,13 @@ from django.core.exceptions import ValidationError
 
 from tests.sign_in.scim import PATCH, USER, ScimClient
 from tests.sign_in.test_saml import pair
-from tools_app.api.scim import bounds as scim_bounds
-from tools_app.api.scim import queries
 from tools_app.core.http.documents import DocumentError
-from tools_app.issuers import configuration, direct, saml_metadata, setup
-from tools_app.issuers import tokens as issued
-from tools_app.models import Issuer, Tenant, directory, issuers
+from tools_app.identity.issuers import configuration, direct, saml_metadata, setup
+from tools_app.identity.issuers import tokens as issued
+from tools_app.identity.models import issuers
+from tools_app.identity.scim import bounds as scim_bounds
+from tools_app.identity.scim import queries
+from tools_app.models import Issuer, Tenant, directory
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 

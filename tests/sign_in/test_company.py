@@ -19,15 +19,15 @@ from django.utils import timezone
 from joserfc.jwk import OKPKey
 
 from tests.sign_in.provider import LOOPBACK, RULES, Provider, issuer_of, new_key, running_provider, sign_in
-from tools_app.access import invitations
-from tools_app.access.issuers import directory as directory_access
-from tools_app.access.issuers import people, rules
-from tools_app.access.members import UnknownPerson, person_named
-from tools_app.admin.connections.sign_ins import COLOURS
 from tools_app.audit.changes import changes
-from tools_app.issuers import configuration, directory, provider, setup
+from tools_app.identity.admin.sign_ins import COLOURS
+from tools_app.identity.issuers import configuration, directory, provider, setup
+from tools_app.identity.people import directory as directory_access
+from tools_app.identity.people import people, rules
+from tools_app.identity.sign_in.company import LIFETIME_SECONDS
 from tools_app.models import Change, Directory, Identity, Issuer, Membership, Role, SignInEvent, SignInStep, Tenant
-from tools_app.sign_in.company import LIFETIME_SECONDS
+from tools_app.tenants import invitations
+from tools_app.tenants.members import UnknownPerson, person_named
 
 PASSWORD = "correct horse battery"
 

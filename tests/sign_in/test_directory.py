@@ -15,12 +15,10 @@ from django.utils import timezone
 
 from tests.sign_in.provider import Provider, issuer_of, running_provider, sign_in
 from tests.sign_in.scim import PATCH, USER, ScimClient
-from tools_app.access.issuers import directory, people, provisioning, rules
-from tools_app.access.limits import limits
-from tools_app.access.limits.quotas import ConcurrencyLimit
-from tools_app.access.oauth import service_clients, tokens
-from tools_app.api.scim import bounds, entry, resources
-from tools_app.issuers import setup
+from tools_app.identity.issuers import setup
+from tools_app.identity.oauth import service_clients, tokens
+from tools_app.identity.people import directory, people, provisioning, rules
+from tools_app.identity.scim import bounds, entry, resources
 from tools_app.models import (
     Change,
     Connection,
@@ -34,6 +32,8 @@ from tools_app.models import (
     SignInStep,
     Tenant,
 )
+from tools_app.tenants.limits import limits
+from tools_app.tenants.limits.quotas import ConcurrencyLimit
 
 pytestmark = pytest.mark.slow
 

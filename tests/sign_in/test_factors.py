@@ -19,10 +19,10 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.sign_in.provider import issuer_of, running_provider, sign_in
-from tools_app.access import invitations
-from tools_app.access.limits import limits
+from tools_app.identity.sign_in import accounts
 from tools_app.models import Change, Membership, Role, Tenant
-from tools_app.sign_in import accounts
+from tools_app.tenants import invitations
+from tools_app.tenants.limits import limits
 
 PASSWORD = "correct horse battery"
 NOW = 1_800_000_000.0

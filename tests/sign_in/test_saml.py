@@ -22,10 +22,10 @@ from signxml import CanonicalizationMethod, DigestAlgorithm, SignatureMethod, XM
 
 from tests.sign_in.provider import RULES
 from tests.sign_in.scim import ScimClient
-from tools_app.access import tokens as personal_tokens
-from tools_app.access.issuers import validity
-from tools_app.access.oauth import service_clients, tokens
-from tools_app.issuers import directory, saml, setup
+from tools_app.identity import personal_tokens
+from tools_app.identity.issuers import directory, saml, setup
+from tools_app.identity.oauth import service_clients, tokens
+from tools_app.identity.people import validity
 from tools_app.models import (
     AccessToken,
     Connection,

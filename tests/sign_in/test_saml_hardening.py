@@ -15,12 +15,12 @@ from django.utils import timezone
 
 from tests.sign_in.provider import RULES
 from tests.sign_in.test_saml import ENTITY, at, begin_sign_in, copy_of, issuer, metadata, post_response, saml_response
-from tools_app.access import single_use
-from tools_app.access.limits import limits
-from tools_app.access.oauth import pruning
-from tools_app.issuers import setup
+from tools_app.identity import single_use
+from tools_app.identity.issuers import setup
+from tools_app.identity.oauth import pruning
+from tools_app.identity.sign_in import company
 from tools_app.models import Identity, Issuer, Membership, SignInEvent, SignInStep, Tenant, UsedAssertion
-from tools_app.sign_in import company
+from tools_app.tenants.limits import limits
 
 pytestmark = pytest.mark.slow
 

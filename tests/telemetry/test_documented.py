@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tools_app.telemetry.registry import METRICS, Kind
+from tools_app.core.telemetry.registry import METRICS, Kind
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "observability.md").read_text()
 ROWS = re.findall(r"^\| `(mcphub_\w+)` \| ([^|]+) \|([^|]*)\|$", PAGE, re.MULTILINE)

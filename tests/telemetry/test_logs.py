@@ -8,9 +8,9 @@ import pytest
 import structlog
 
 from tools_app.audit.recorder.redaction import is_secret
-from tools_app.telemetry import scrubbing
-from tools_app.telemetry.log_context import log_fields
-from tools_app.telemetry.logs import formatter
+from tools_app.core.telemetry import scrubbing
+from tools_app.core.telemetry.log_context import log_fields
+from tools_app.core.telemetry.logs import formatter
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from time import thread_time
 import pytest
 
 from tools_app.audit.recorder.redaction import is_secret
-from tools_app.telemetry import scrubbing
-from tools_app.telemetry.log_context import FIELDS, log_fields
-from tools_app.telemetry.scrubbing import scrubbed
+from tools_app.core.telemetry import scrubbing
+from tools_app.core.telemetry.log_context import FIELDS, log_fields
+from tools_app.core.telemetry.scrubbing import scrubbed
 
 SECRET = "s3cr3t/V4lue"
 KEY = "mcphub_" + "k" * 43

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.linear import assert_linear
-from tools_app.telemetry.secret_names import REPLACEMENT, Scrubber
+from tools_app.core.telemetry.secret_names import REPLACEMENT, Scrubber
 
 SECRET = 'p/q "r" & s+é\n'
 

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import pytest
 
 from tests.forks import exit_code_of_child
-from tools_app.telemetry import snapshots
-from tools_app.telemetry.exposition import exposed
-from tools_app.telemetry.registry import METRICS, MetricRegistry, metrics_registry
-from tools_app.telemetry.snapshots import Publisher, current_snapshots
+from tools_app.core.telemetry import snapshots
+from tools_app.core.telemetry.exposition import exposed
+from tools_app.core.telemetry.registry import METRICS, MetricRegistry, metrics_registry
+from tools_app.core.telemetry.snapshots import Publisher, current_snapshots
 
 CALLS = "mcphub_calls_total"
 OK = ("tools/call", "ok", "2026-07-28", "inline")

@@ -7,8 +7,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tools_app.telemetry import spans
-from tools_app.telemetry.spans import OtelSpans
+from tools_app.core.telemetry import spans
+from tools_app.core.telemetry.spans import OtelSpans
 
 
 @pytest.fixture

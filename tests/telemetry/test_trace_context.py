@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools_app.telemetry import tracing
+from tools_app.core.telemetry import tracing
 
 IDS = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = f"00-{IDS}-00f067aa0ba902b7-01"

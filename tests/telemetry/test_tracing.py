@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools_app.telemetry import tracing
+from tools_app.core.telemetry import tracing
 
 OTEL = ("OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", *tracing.ENDPOINTS)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tools_app.access.oauth import hosts
+from tools_app.identity.oauth import hosts
 from tools_app.models import ClientDecision, ClientPolicy, Tenant, TenantScope
 from tools_app.tenant_config.document import InvalidConfiguration, read
 from tools_app.tenant_config.export import described

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from tools_app.access.issuers import directory, people
-from tools_app.issuers import provider, setup
+from tools_app.identity.issuers import provider, setup
+from tools_app.identity.people import directory, people
 from tools_app.models import Directory, Issuer, Membership, Tenant
 from tools_app.tenant_config.export import described, export
 from tools_app.tenant_config.plan import StepAction

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tools_app.audit.changes import changes
-from tools_app.catalog import authoring
-from tools_app.models import Change, Membership, Prompt, Resource, Role, Secret, Tenant, Tool, ToolRevision, versioned
+from tools_app.catalog import authoring, versioned
+from tools_app.models import Change, Membership, Prompt, Resource, Role, Secret, Tenant, Tool, ToolRevision
 from tools_app.tenant_config.document import read
 from tools_app.tenant_config.export import export
 from tools_app.tenant_config.plan import ApplyError, apply, plan

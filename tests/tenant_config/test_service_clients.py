@@ -13,8 +13,8 @@ from django.test import Client
 from django.urls import reverse
 from joserfc.jwk import ECKey
 
-from tools_app.access.oauth import service_clients, tokens
 from tools_app.audit.changes.changes import Actor, recording_as
+from tools_app.identity.oauth import service_clients, tokens
 from tools_app.models import (
     Action,
     Change,

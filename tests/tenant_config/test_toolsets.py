@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from tools_app.access import keys
 from tools_app.models import Tenant, Tool, Toolset
 from tools_app.tenant_config.export import described
 from tools_app.tenant_config.plan import StepAction
+from tools_app.tenants import keys
 
 pytestmark = pytest.mark.django_db
 

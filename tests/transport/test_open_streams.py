@@ -9,8 +9,10 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from tools_app.access import last_used, principal, sessions
-from tools_app.access.principal import Credential, Principal
+from tools_app.calls import sessions
+from tools_app.identity import principal
+from tools_app.identity.principal import Credential, Principal
+from tools_app.tenants import last_used
 from tools_app.transport import streams
 from tools_app.transport.streams import OpenStream, OpenStreams
 

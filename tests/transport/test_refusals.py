@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tools_app.access import principal
-from tools_app.access.keys import new_key
 from tools_app.audit.recorder import denials
 from tools_app.audit.recorder.denials import Denial
 from tools_app.core import refresh_ahead_cache
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
+from tools_app.identity import principal
+from tools_app.tenants.keys import new_key
 from tools_app.transport import state
 from tools_app.transport.routing import mcp_application
 from tools_app.transport.stranger_queue import STRANGERS

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.http import HttpRequest
 
-from tools_app.access.principal import client_ip_of
+from tools_app.identity.principal import client_ip_of
 from tools_app.transport import stranger_queue
 from tools_app.transport.request import AsgiRequest
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tools_app.access import sessions
+from tools_app.calls import sessions
 from tools_app.core import request_memory
 from tools_app.core.request_memory import MemoryBudget
 from tools_app.models import Session

@@ -11,9 +11,9 @@ import pytest
 from tests.upstreams import scripted
 from tests.upstreams.scripted import LOOK
 from tests.web_services import Service
+from tools_app.catalog.tool_api.results import ToolError
 from tools_app.core.http.urls import parse_url
 from tools_app.models import Tenant, Upstream
-from tools_app.tool_api.results import ToolError
 from tools_app.upstreams import client, connections, drafts, service
 from tools_app.upstreams.client import MAX_ANSWERING, Message
 from tools_app.upstreams.credentials import store

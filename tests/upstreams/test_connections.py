@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from tools_app.catalog.kinds.upstream import Endpoint, digest_of
+from tools_app.catalog.kinds.upstream.runner import Endpoint, digest_of
 from tools_app.models import ItemKind, ItemState, Tenant, Upstream, UpstreamItem
 from tools_app.upstreams import connections, observation, service
 from tools_app.upstreams.client import Message

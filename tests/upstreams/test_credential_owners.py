@@ -12,19 +12,10 @@ from tests.upstreams import scripted
 from tests.upstreams.test_credentials import CALL, PAGE, outcome, person, text
 from tests.web_services import Received, Service
 from tests.wire.client import RawClient, message_of
-from tools_app.access import keys
-from tools_app.access import tokens as personal_tokens
-from tools_app.models import (
-    ApiKey,
-    Change,
-    CredentialKind,
-    Membership,
-    Role,
-    Tenant,
-    Upstream,
-    UpstreamCredential,
-)
-from tools_app.models.oauth import Connection, OAuthClient
+from tools_app.identity import personal_tokens
+from tools_app.identity.models.oauth import Connection, OAuthClient
+from tools_app.models import ApiKey, Change, CredentialKind, Membership, Role, Tenant, Upstream, UpstreamCredential
+from tools_app.tenants import keys
 from tools_app.upstreams.credentials import owners, store
 from tools_app.upstreams.credentials.store import Owner
 

@@ -22,7 +22,6 @@ from tests.upstreams import scripted
 from tests.upstreams.authority import AuthorizationServer
 from tests.web_services import WAIT_SECONDS, Received, Service, http_response
 from tests.wire.client import RawClient, message_of
-from tools_app.access import keys
 from tools_app.catalog import authoring
 from tools_app.core.http import documents
 from tools_app.models import (
@@ -37,6 +36,7 @@ from tools_app.models import (
     UpstreamCredential,
     UpstreamItem,
 )
+from tools_app.tenants import keys
 from tools_app.upstreams import service
 from tools_app.upstreams.credentials import refresh, store
 from tools_app.upstreams.credentials.store import TENANT, Grant, Owner, Tokens

@@ -12,7 +12,7 @@ from tests.upstreams import scripted
 from tests.upstreams.scripted import reply
 from tests.web_services import Received, Service
 from tools_app.catalog import authoring
-from tools_app.catalog.kinds.upstream import endpoint_of
+from tools_app.catalog.kinds.upstream.runner import endpoint_of
 from tools_app.models import Tenant, Upstream, UpstreamStatus
 from tools_app.upstreams import connections, service
 from tools_app.upstreams.connections import Connection, Connections

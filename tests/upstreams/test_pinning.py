@@ -10,7 +10,8 @@ from django.core.management import call_command
 
 from tests.upstreams.servers import ECHO, SdkServer, tool
 from tests.wire.client import Peer, RawClient, message_of
-from tools_app.models import ItemState, Tool, Upstream, UpstreamItem, versioned
+from tools_app.catalog import versioned
+from tools_app.models import ItemState, Tool, Upstream, UpstreamItem
 from tools_app.upstreams import connections, service
 from tools_app.upstreams import connections as holder
 

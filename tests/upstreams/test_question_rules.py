@@ -12,9 +12,9 @@ from tests.upstreams import scripted
 from tests.upstreams.scripted import reply
 from tests.web_services import Service
 from tests.wire.client import MODERN, RawClient
+from tools_app.catalog.tool_api.elicitation import for_version
+from tools_app.catalog.tool_api.results import ToolError
 from tools_app.models import Upstream
-from tools_app.tool_api.elicitation import for_version
-from tools_app.tool_api.results import ToolError
 from tools_app.upstreams.errors import ErrorResponse, UpstreamFailed
 from tools_app.upstreams.exchanges import exchange
 from tools_app.upstreams.parked_rows import OUTCOME_DATA, Ticket

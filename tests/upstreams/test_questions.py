@@ -14,13 +14,13 @@ from tests.conftest import chores
 from tests.upstreams.servers import SdkServer, tool
 from tests.wire.client import MODERN, Peer, RawClient, call_params, message_of
 from tests.wire.task_tools import EXTENSION
-from tools_app.access import keys
 from tools_app.calls import parked_ends
 from tools_app.calls.background import start_task
 from tools_app.calls.invocation import End
 from tools_app.calls.parked import ParkedSweeper
 from tools_app.calls.sweeper import Sweeper, settle
 from tools_app.models import Call, Outcome, ParkedCall, ParkedStatus, RunningCall, Tenant, Tool, Upstream
+from tools_app.tenants import keys
 from tools_app.upstreams import connections, parked_rows, service, sessions
 
 FORMS = {"elicitation": {}}

@@ -12,9 +12,9 @@ from django.core.management import call_command
 
 from tests.upstreams.servers import SdkServer
 from tests.wire.client import Peer, RawClient
+from tools_app.calls.models import Call
 from tools_app.catalog import authoring
 from tools_app.models import CallPayload, Tenant, Upstream
-from tools_app.models.calls import Call
 from tools_app.upstreams import commands, connections, service, stdio
 from tools_app.upstreams.drafts import upstream_faults
 from tools_app.upstreams.errors import UpstreamFailed

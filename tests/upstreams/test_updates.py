@@ -15,7 +15,7 @@ import pytest
 from tests.upstreams.scripted import reply
 from tests.web_services import Received, Service, http_response
 from tests.wire.client import MODERN, Peer, RawClient, Stream, error_of, message_of
-from tools_app.access import sessions
+from tools_app.calls import sessions
 from tools_app.catalog import authoring
 from tools_app.models import ItemState, Resource, ResourceKind, Tenant, Upstream, UpstreamItem
 from tools_app.upstreams import connections, service

@@ -15,8 +15,8 @@ from django.test import Client
 from tests.upstreams import scripted
 from tests.web_services import Received, Service, http_response
 from tests.wire.client import RawClient, error_of, message_of, modern_request
-from tools_app.access import impersonation, keys, tokens
 from tools_app.catalog import authoring
+from tools_app.identity import personal_tokens as tokens
 from tools_app.models import (
     ApiKey,
     ApiSource,
@@ -37,6 +37,7 @@ from tools_app.models import (
     Upstream,
     UpstreamItem,
 )
+from tools_app.tenants import impersonation, keys
 from tools_app.upstreams import service as upstreams
 
 LONGER_THAN_ALLOWED: Final = 0.4

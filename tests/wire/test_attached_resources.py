@@ -9,11 +9,11 @@ import pytest
 from tests.catalog.openapi.documents import document, only, post
 from tests.web_services import Service, http, serve
 from tests.wire.client import MODERN, RawClient, call_params
-from tools_app.access import keys
 from tools_app.catalog import authoring
-from tools_app.catalog.kinds.attachments import MAX_ATTACHED, NO_SUCH
-from tools_app.catalog.openapi.operations import parse
+from tools_app.catalog.kinds.openapi.attachments import MAX_ATTACHED, NO_SUCH
+from tools_app.catalog.kinds.openapi.documents.operations import parse
 from tools_app.models import ApiSource, Call, CallPayload, Resource, ResourceKind, Tenant, Tool
+from tools_app.tenants import keys
 
 __all__ = ["http", "serve"]
 

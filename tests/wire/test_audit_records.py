@@ -7,10 +7,10 @@ import orjson
 import pytest
 
 from tests.wire.client import META, MODERN, Peer, RawClient, error_of
-from tools_app.access import keys
 from tools_app.audit.recorder import denials, recorder
 from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.models import ApiKey, Call, CallPayload, RunningCall, Session, Tenant
+from tools_app.tenants import keys
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from tests.wire.client import head_of, raw_connection, rpc
-from tools_app.access import tokens
 from tools_app.core import request_memory
+from tools_app.identity import personal_tokens as tokens
 from tools_app.models import Membership, Role, Tenant
 from tools_app.server.embedded import EmbeddedHub
 from tools_app.transport import page_guard, request_head

@@ -16,15 +16,17 @@ from django.test import Client
 
 from tests.wire.channels import sse
 from tests.wire.client import MODERN, Peer, RawClient, head_of, raw_connection, read_response
-from tools_app.access import keys, sessions, tokens
+from tools_app.calls import sessions
 from tools_app.catalog import authoring
 from tools_app.catalog import search as tool_search
+from tools_app.catalog.tool_api.context import ToolContext
 from tools_app.core import request_memory
 from tools_app.core.request_memory import MemoryBudget
+from tools_app.identity import personal_tokens as tokens
 from tools_app.models import Prompt, PromptKind, Session, Tenant, Tool, ToolKind
 from tools_app.protocol import jsonrpc
 from tools_app.protocol.errors import OVER_LIMIT, RpcError
-from tools_app.tool_api.context import ToolContext
+from tools_app.tenants import keys
 from tools_app.toolkit import tool
 from tools_app.transport import legacy_sse, page_guard, sse_mailbox
 

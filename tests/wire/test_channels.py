@@ -19,9 +19,9 @@ from tests.wire.client import (
     message_of,
 )
 from tests.wire.task_tools import NAME_FORM, Gate, accepted
-from tools_app.access import keys
 from tools_app.catalog import authoring
 from tools_app.models import ApiKey, Call, Resource, ResourceKind, RunningCall, Session, Tenant
+from tools_app.tenants import keys
 from tools_app.toolkit import ToolContext, tool
 from tools_app.transport import connection, state
 

@@ -13,9 +13,9 @@ from tests.conftest import reset_process_state
 from tests.wire import django_views
 from tests.wire.client import MODERN, Peer, RawClient, error_of, message_of
 from tests.wire.django_views import GroupViewSet, colleagues
-from tools_app.access import impersonation, keys
-from tools_app.catalog.kinds import python
+from tools_app.catalog.kinds.python import runner as python
 from tools_app.models import ApiKey, Call, CallPayload, Membership, Role, Tenant
+from tools_app.tenants import impersonation, keys
 from tools_app.toolkit import model_tools, viewset_tools
 
 ACTIONS = ["list", "retrieve", "create", "partial_update", "destroy", "order", "rare", "answer", "upload"]

@@ -18,12 +18,12 @@ from tests.browsers import browser_of_admin
 from tests.wire.channels import OPENERS, TRANSPORTS
 from tests.wire.client import MODERN, WAIT_SECONDS, Peer, RawClient, call_params, message_of, rpc
 from tests.wire.task_tools import EXTENSION, NAME_FORM
-from tools_app.access import keys
 from tools_app.calls import run, sweeper
 from tools_app.calls.background import queue
 from tools_app.calls.invocation import CallRecordBuilder
 from tools_app.core.large_work import LARGE_BYTES
 from tools_app.models import ApiKey, Call, CallEvent, CallInput, Outcome, RunningCall, Session, Tenant, Tool
+from tools_app.tenants import keys
 from tools_app.toolkit import CallCancelled, ProtocolError, ToolContext, ToolError, tool
 from tools_app.transport import delivery
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.wire.client import Peer, RawClient
-from tools_app.access import keys
 from tools_app.catalog import authoring
 from tools_app.models import ApiKey, Tenant
+from tools_app.tenants import keys
 
 pytestmark = pytest.mark.servers
 

@@ -13,10 +13,10 @@ from tests.wire.channels import OPENERS, TRANSPORTS, socket
 from tests.wire.client import MODERN, SESSION, Peer, RawClient, error_of, message_of, rpc
 from tests.wire.task_tools import EXTENSION, Gate, register
 from tests.wire.test_public_tenants import add_resource, listening_stream, offered
-from tools_app.access import keys
 from tools_app.catalog import authoring
 from tools_app.core import refresh_ahead_cache
 from tools_app.models import ApiKey, Call, Prompt, PromptKind, Tenant, Tool
+from tools_app.tenants import keys
 from tools_app.toolkit import resource_updated
 
 VERSIONS = pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25", MODERN])

@@ -8,9 +8,9 @@ import pytest
 from django.utils import timezone
 
 from tests.wire.client import RawClient, error_of
-from tools_app.access import keys
 from tools_app.core import refresh_ahead_cache
 from tools_app.models import ApiKey, Call, Tenant
+from tools_app.tenants import keys
 from tools_app.transport import state
 
 MakeClient = Callable[..., RawClient]

@@ -13,10 +13,10 @@ from django.db import OperationalError
 
 from tests.wire.channels import SseClient, sse
 from tests.wire.client import MODERN, SESSION, WAIT_SECONDS, RawClient, error_of, rpc
-from tools_app.access import keys
-from tools_app.access.keys import digest_of
 from tools_app.core.notifications import publish
 from tools_app.models import ApiKey, Session, SessionMessage, Tenant
+from tools_app.tenants import keys
+from tools_app.tenants.keys import digest_of
 from tools_app.transport import legacy_sse, sse_mailbox, state
 
 pytestmark = pytest.mark.servers

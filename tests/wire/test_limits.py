@@ -15,10 +15,11 @@ from tests.conftest import reset_process_state
 from tests.wire import channels
 from tests.wire.channels import ChannelClient, WebSocketClient
 from tests.wire.client import EACH_VERSION, MODERN, Peer, RawClient, error_of, message_of, rpc, text_of
-from tools_app.access import keys, sessions
 from tools_app.calls import limits as call_limits
+from tools_app.calls import sessions
 from tools_app.catalog import authoring
 from tools_app.models import ApiKey, Call, RunningCall, Session, Tenant, Tool
+from tools_app.tenants import keys
 from tools_app.toolkit import ToolContext, ToolError, prompt, resource, tool
 
 LIMITED = {"tool": Tool, "key": ApiKey, "tenant": Tenant}

@@ -8,10 +8,10 @@ import pytest
 from django.db.models import F
 
 from tests.wire.client import MODERN, RawClient, Stream, error_of
-from tools_app.access import keys
 from tools_app.catalog import authoring
 from tools_app.core.notifications.listener import POLL_SECONDS
 from tools_app.models import ApiKey, Tenant
+from tools_app.tenants import keys
 
 pytestmark = pytest.mark.servers
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.wire.client import MODERN, Peer, RawClient, Stream, error_of, message_of
 from tests.wire.valid import check_valid
-from tools_app.access import keys
 from tools_app.catalog import authoring
 from tools_app.methods import paging
 from tools_app.models import Prompt, PromptKind, Resource, ResourceKind, Tenant, Tool
+from tools_app.tenants import keys
 from tools_app.toolkit import tool
 
 FIELDS = {

@@ -11,8 +11,8 @@ from django.db import OperationalError
 from tests.wire.client import RawClient, call_params, message_of
 from tools_app.audit.recorder import recorder
 from tools_app.catalog import authoring, compiled
+from tools_app.core.telemetry.logs import formatter
 from tools_app.models import Call, Tenant, Tool
-from tools_app.telemetry.logs import formatter
 from tools_app.toolkit import tool
 
 ARGUMENT = "argument-hunter22"

@@ -17,11 +17,11 @@ from tests.wire.client import Peer, RawClient, error_of, rpc
 from tools_app.calls import dispatch
 from tools_app.calls.background.payload import CallPayload
 from tools_app.catalog import authoring
-from tools_app.catalog.kinds.signature import Signature
+from tools_app.catalog.kinds.python.signature import Signature
+from tools_app.catalog.tool_api.results import size_of
 from tools_app.core.large_work import LARGE_BYTES
 from tools_app.models import Call, Tenant, Tool
 from tools_app.protocol.schema import CompiledSchema
-from tools_app.tool_api.results import size_of
 from tools_app.toolkit import tool
 
 __all__ = ["add_upstream", "fresh_connections", "loopback_tenant", "serve"]

@@ -7,9 +7,9 @@ import pytest
 from django.contrib.auth.models import User
 
 from tests.wire.client import RawClient
-from tools_app.access import impersonation, keys
 from tools_app.models import ApiKey, Call, Membership, Role, Session, Tenant
 from tools_app.server.embedded import EmbeddedHub
+from tools_app.tenants import impersonation, keys
 
 MakeClient = Callable[..., RawClient]
 

@@ -7,9 +7,9 @@ import orjson
 import pytest
 
 from tests.wire.client import Peer, RawClient, ReceivedMessage, call_params, message_of
+from tools_app.catalog.tool_api import context as tool_context
+from tools_app.catalog.tool_api.context import ProgressThrottle
 from tools_app.models import Call, CallEvent
-from tools_app.tool_api import context as tool_context
-from tools_app.tool_api.context import ProgressThrottle
 from tools_app.toolkit import ToolContext, ToolError, tool
 
 STEPS = 5

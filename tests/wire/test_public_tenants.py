@@ -8,9 +8,9 @@ import pytest
 
 from tests.conftest import reset_process_state
 from tests.wire.client import MODERN, SESSION, Peer, RawClient, Stream, error_of, message_of
-from tools_app.access import keys
 from tools_app.catalog import authoring
 from tools_app.models import ApiKey, Call, Prompt, PromptKind, Resource, ResourceKind, Session, Tenant
+from tools_app.tenants import keys
 from tools_app.toolkit import resource_updated
 
 PATTERNS = ["echo", "search_*", "open-*", "docs://open/*", "api://{page}"]

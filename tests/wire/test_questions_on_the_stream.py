@@ -21,10 +21,10 @@ from tests.wire.client import (
     message_of,
     text_of,
 )
-from tools_app.access import keys
 from tools_app.calls import inputs
+from tools_app.catalog.tool_api import context as contexts
 from tools_app.models import ApiKey, Call, CallEvent, CallInput, RunningCall, Session, Tenant
-from tools_app.tool_api import context as contexts
+from tools_app.tenants import keys
 from tools_app.toolkit import Elicit, ElicitUrl, ListRoots, Refused, Sample, ToolContext, prompt, resource, tool, user
 
 NEWEST = HANDSHAKES[-1]
@@ -629,7 +629,7 @@ def test_a_form_has_no_field_for_a_secret(name: str) -> None:
 def test_the_author_of_a_form_with_an_address_is_warned(
     caplog: pytest.LogCaptureFixture, message: str, field: dict[str, Any]
 ) -> None:
-    with caplog.at_level(logging.WARNING, "tools_app.tool_api.elicitation"):
+    with caplog.at_level(logging.WARNING, "tools_app.catalog.tool_api.elicitation"):
         Elicit("Your name?", NAME)
         assert not caplog.records
         Elicit(message, {"type": "object", "properties": {"name": field}})

@@ -7,9 +7,10 @@ from uuid import UUID
 import pytest
 
 from tests.wire.client import MODERN, Peer, RawClient, Stream, error_of, message_of
-from tools_app.access import keys, sessions
+from tools_app.calls import sessions
 from tools_app.catalog import authoring
 from tools_app.models import Resource, ResourceKind, Session, Tenant
+from tools_app.tenants import keys
 from tools_app.toolkit import resource, resource_updated
 
 UPDATED = "notifications/resources/updated"

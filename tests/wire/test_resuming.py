@@ -23,10 +23,10 @@ from tests.wire.client import (
     call_params,
     rpc,
 )
-from tools_app.access import keys
 from tools_app.calls.background import update_reader
 from tools_app.catalog import authoring
 from tools_app.models import Call, CallEvent, RunningCall, Tenant
+from tools_app.tenants import keys
 from tools_app.toolkit import ProtocolError, ToolContext, tool
 from tools_app.transport import responses
 

@@ -10,10 +10,10 @@ import orjson
 import pytest
 
 from tests.wire.client import META, MODERN, Peer, RawClient, call_params, error_of, message_of, modern_request, text_of
-from tools_app.access import keys
 from tools_app.catalog import authoring
 from tools_app.methods import multi_round
 from tools_app.models import Call, CallAnswer, CallEvent, CallInput, RunningCall, Tenant
+from tools_app.tenants import keys
 from tools_app.toolkit import Elicit, ListRoots, Sample, ToolContext, prompt, resource, tool, user
 
 ALL = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}

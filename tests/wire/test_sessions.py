@@ -7,9 +7,9 @@ import pytest
 from django.utils import timezone
 
 from tests.wire.client import SESSION, Peer, RawClient, error_of, rpc
-from tools_app.access import keys, last_used
-from tools_app.access.keys import digest_of
 from tools_app.models import ApiKey, Session
+from tools_app.tenants import keys, last_used
+from tools_app.tenants.keys import digest_of
 from tools_app.transport import state
 
 pytestmark = pytest.mark.servers

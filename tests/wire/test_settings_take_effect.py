@@ -12,12 +12,12 @@ from tests.web_services import Service, serve  # noqa: F401 - a fixture
 from tests.wire.client import RawClient
 from tests.wire.effects import EFFECTS, Effect, World, build, service_answer
 from tools_app.calls import limits
+from tools_app.catalog.versioned import Versioned
 from tools_app.core import refresh_ahead_cache
 from tools_app.core.notifications import publish
 from tools_app.models import Tool
-from tools_app.models.tenants import Tenant
-from tools_app.models.versioned import Versioned
 from tools_app.server.embedded import EmbeddedHub
+from tools_app.tenants.models import Tenant
 from tools_app.toolkit import prompt
 
 # It changes every field of everything that people set up.

@@ -8,12 +8,12 @@ import pytest
 
 from tests.wire.client import MODERN, Peer, RawClient, error_of, message_of
 from tests.wire.task_tools import EXTENSION, get_task
-from tools_app.access import keys
 from tools_app.catalog import authoring, shaping
-from tools_app.core.fair_threads import FairThreads, QueueFull
+from tools_app.catalog.tool_api.results import ToolResult, text
+from tools_app.core.process.fair_threads import FairThreads, QueueFull
 from tools_app.methods.permissions import item_of
 from tools_app.models import Call, CallPayload, Resource, Tenant, Tool
-from tools_app.tool_api.results import ToolResult, text
+from tools_app.tenants import keys
 from tools_app.toolkit import tool
 
 PEOPLE = {"people": [{"id": number, "name": f"Zoë {number}", "api_key": "k-1234"} for number in range(50)]}

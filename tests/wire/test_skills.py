@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.wire.client import RawClient, error_of, message_of
-from tools_app.access import keys
 from tools_app.catalog import authoring
 from tools_app.methods import paging
 from tools_app.models import Resource, ResourceKind, Tenant
+from tools_app.tenants import keys
 from tools_app.toolkit import resource
 
 HEAD = "---\nname: {name}\ndescription: Do {name}.\nlicense: MIT\ndate: 2026-01-31\n---\n\n# {name}\n"

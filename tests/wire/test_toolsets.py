@@ -12,10 +12,10 @@ from tests.wire.channels import OPENERS, TRANSPORTS
 from tests.wire.client import MODERN, Peer, RawClient, error_of, message_of
 from tests.wire.task_tools import EXTENSION, NAME_FORM, Gate, register
 from tests.wire.test_public_tenants import listening_stream
-from tools_app.access import keys
 from tools_app.catalog import authoring, compiled
 from tools_app.methods.permissions import item_of
 from tools_app.models import ApiKey, Call, CallPayload, Tenant, Tool, Toolset
+from tools_app.tenants import keys
 from tools_app.toolkit import ToolContext, tool
 
 VERSIONS = pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25", MODERN])

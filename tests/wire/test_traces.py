@@ -12,9 +12,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.wire.client import Peer, RawClient, call_params, message_of
 from tools_app.catalog import compiled
+from tools_app.core.telemetry import tracing
+from tools_app.core.telemetry.spans import OtelSpans
 from tools_app.models import Call, Tenant, Tool
-from tools_app.telemetry import tracing
-from tools_app.telemetry.spans import OtelSpans
 
 IDS = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "00f067aa0ba902b7"

@@ -12,9 +12,9 @@ from websockets.sync.client import connect
 from tests.server import frames
 from tests.wire.channels import WebSocketClient, socket
 from tests.wire.client import MODERN, RawClient, modern_request, raw_connection
-from tools_app.access import keys
 from tools_app.core import request_memory
 from tools_app.models import ApiKey, Call, Tenant
+from tools_app.tenants import keys
 from tools_app.toolkit import tool
 from tools_app.transport import state
 from tools_app.transport.request import AsgiRequest

@@ -29,10 +29,11 @@ from tools_app.alerts.serializers import (
     AlertRuleRow,
     IssuedDestination,
 )
-from tools_app.api.v1.base.fields import Choice, FlagParameter, Id
-from tools_app.api.v1.base.problems import Conflict
-from tools_app.api.v1.base.views import HasMembership
-from tools_app.api.v1.base.viewsets import (
+from tools_app.audit.changes.changes import change_log_transaction
+from tools_app.web.api.fields import Choice, FlagParameter, Id
+from tools_app.web.api.problems import Conflict
+from tools_app.web.api.views import HasMembership
+from tools_app.web.api.viewsets import (
     Created,
     Deleted,
     IsTenantAdmin,
@@ -43,7 +44,6 @@ from tools_app.api.v1.base.viewsets import (
     TenantQuery,
     Updated,
 )
-from tools_app.audit.changes.changes import change_log_transaction
 
 
 class WholeHubQuery(TenantQuery):

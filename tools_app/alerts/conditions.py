@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 
 from django.db.models import QuerySet, Sum
 
-from tools_app.access.keys import without_connections
 from tools_app.alerts.models import Alert, AlertKind, AlertRule
 from tools_app.audit.stats import counters, storage
 from tools_app.audit.stats.overview import CallStatistics
 from tools_app.models import ApiKey, Call, CallFigures, CallStatus, Outcome, ProcessDeath, RunningCall
+from tools_app.tenants.keys import without_connections
 
 MAX_SUBJECTS: Final = 20
 # Tools that failed recently, whose last calls are read.

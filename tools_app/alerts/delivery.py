@@ -30,7 +30,7 @@ from tools_app.core.http.addresses import parse_networks
 from tools_app.core.http.client import Outbound, RequestPolicy, exchange
 from tools_app.core.http.errors import RequestFailed
 from tools_app.core.http.urls import InvalidUrl, parse_url
-from tools_app.core.runtime import Service
+from tools_app.core.process.runtime import Service
 
 log = logging.getLogger(__name__)
 

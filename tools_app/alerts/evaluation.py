@@ -17,8 +17,8 @@ from django.utils import timezone
 from tools_app.alerts import conditions
 from tools_app.alerts.conditions import Finding
 from tools_app.alerts.models import Alert, AlertDelivery, AlertDestination, AlertEvent, AlertKind, AlertRule
+from tools_app.core.telemetry.logs import first_of
 from tools_app.models import Process, ProcessDeath, Tenant
-from tools_app.telemetry.logs import first_of
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 from django.utils import timezone
 
-from tools_app.models.ids import new_id
-from tools_app.models.recorded import Recorded
-from tools_app.models.tenants import Tenant
-from tools_app.models.validators import ONE_LINE
+from tools_app.core.ids import new_id
+from tools_app.core.recorded import Recorded
+from tools_app.core.validators import ONE_LINE
+from tools_app.tenants.models import Tenant
 
 MAX_URL_LENGTH: Final = 2000
 MAX_ERROR_LENGTH: Final = 500

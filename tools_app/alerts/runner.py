@@ -14,7 +14,7 @@ from django.db import close_old_connections
 
 from tools_app.alerts import delivery, evaluation
 from tools_app.audit.recorder import entries
-from tools_app.core.threads import Job
+from tools_app.core.process.threads import Job
 
 log = logging.getLogger(__name__)
 

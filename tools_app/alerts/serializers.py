@@ -10,19 +10,12 @@ from rest_framework import serializers
 from rest_framework.exceptions import PermissionDenied
 
 from tools_app.alerts import destinations
-from tools_app.alerts.models import (
-    MAX_URL_LENGTH,
-    Alert,
-    AlertDelivery,
-    AlertDestination,
-    AlertRule,
-    DestinationKind,
-)
-from tools_app.api.v1.base.fields import Email, Id, JsonObject, Text, Texts
-from tools_app.api.v1.base.problems import Conflict
-from tools_app.api.v1.base.serializers import Row, TenantField, TenantOfRecord
+from tools_app.alerts.models import MAX_URL_LENGTH, Alert, AlertDelivery, AlertDestination, AlertRule, DestinationKind
 from tools_app.core.documents import Document
 from tools_app.core.urls import split_url
+from tools_app.web.api.fields import Email, Id, JsonObject, Text, Texts
+from tools_app.web.api.problems import Conflict
+from tools_app.web.api.serializers import Row, TenantField, TenantOfRecord
 
 OTHERS = "Enter ids of destinations of the rule's own tenant, each once."
 TAKEN = "There is already one with this name. Change that one."

@@ -17,8 +17,8 @@ from django.db import Error, connection, transaction
 from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 
+from tools_app.core.ids import least_id, made_at
 from tools_app.models import Call, CallEvent, CallPayload
-from tools_app.models.ids import least_id, made_at
 
 log = logging.getLogger(__name__)
 

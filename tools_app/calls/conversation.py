@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from tools_app.calls.inputs import NoAnswer, result_of
 from tools_app.calls.invocation import Round
-from tools_app.tool_api.context import Emit
-from tools_app.tool_api.elicitation import BadAnswer, Question, Unanswered, as_request, unused_name
-from tools_app.tool_api.results import InputRequired
+from tools_app.catalog.tool_api.context import Emit
+from tools_app.catalog.tool_api.elicitation import BadAnswer, Question, Unanswered, as_request, unused_name
+from tools_app.catalog.tool_api.results import InputRequired
 
 # Clients give up after about ten rounds, without knowing the reason.
 MAX_BAD_ANSWERS: Final = 3

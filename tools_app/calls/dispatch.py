@@ -22,7 +22,8 @@ from tools_app.calls.invocation import CallRecordBuilder, End, Invocation, new_r
 from tools_app.calls.run import CallOutcome, Runnable, outcome_of
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import CompiledTool
-from tools_app.catalog.kinds.attachments import NO_SUCH, Attachments
+from tools_app.catalog.kinds.openapi.attachments import NO_SUCH, Attachments
+from tools_app.catalog.tool_api.results import failed, size_of
 from tools_app.core import fair_scheduler, large_work
 from tools_app.core.config import config
 from tools_app.core.fair_scheduler import LARGE_BYTES
@@ -32,7 +33,6 @@ from tools_app.protocol import mirrored
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 from tools_app.protocol.schema import FieldProblem
 from tools_app.protocol.versions import Era, reports_bad_arguments_in_result
-from tools_app.tool_api.results import failed, size_of
 
 
 class CallOptions(msgspec.Struct, frozen=True):

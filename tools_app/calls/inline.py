@@ -27,14 +27,14 @@ from tools_app.calls.invocation import CallRecordBuilder, End, Invocation, call_
 from tools_app.calls.recorded_answers import deserialize, unanswered
 from tools_app.calls.run import UNRECORDED, CallOutcome, LocalCall, Runnable, run_tool, stopped, timed_out
 from tools_app.calls.stop_reasons import StopReason
+from tools_app.catalog.tool_api.context import ToolContext
+from tools_app.catalog.tool_api.elicitation import Conversation
 from tools_app.core import fair_scheduler, large_work
 from tools_app.core.database import run_in_db_thread
+from tools_app.core.telemetry import tracing
+from tools_app.core.telemetry.scrubbing import release_arguments
 from tools_app.models import CallStatus, Outcome
 from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
-from tools_app.telemetry import tracing
-from tools_app.telemetry.scrubbing import release_arguments
-from tools_app.tool_api.context import ToolContext
-from tools_app.tool_api.elicitation import Conversation
 
 log = logging.getLogger(__name__)
 

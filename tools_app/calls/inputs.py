@@ -16,12 +16,12 @@ from django.utils import timezone
 
 from tools_app.calls import stop_reasons
 from tools_app.calls.stop_reasons import StopReason
+from tools_app.catalog.tool_api.elicitation import Refused
 from tools_app.core import encryption
 from tools_app.core.database import run_in_db_thread
 from tools_app.models import CallEvent, CallInput, CallStatus, RunningCall
 from tools_app.protocol import exact_json
 from tools_app.protocol.jsonrpc import MAX_ANSWER_NAME_LENGTH
-from tools_app.tool_api.elicitation import Refused
 
 POLL_SECONDS = 0.25
 # The name that stores the reason of a cancellation. No question has it: names of questions are asked first.

@@ -12,8 +12,6 @@ from uuid import UUID
 import msgspec
 import orjson
 
-from tools_app.access.principal import Principal
-from tools_app.access.sessions import SessionFacts
 from tools_app.audit.recorder.entries import (
     Answer,
     CallEventEntry,
@@ -29,13 +27,15 @@ from tools_app.audit.recorder.entries import (
 from tools_app.audit.recorder.redaction import redacted_cause, redacted_json, shown
 from tools_app.calls import notices
 from tools_app.calls.events import SEALED_KEY, answer_purpose, event_purpose
+from tools_app.calls.sessions import SessionFacts
+from tools_app.catalog.tool_api.context import Caller
 from tools_app.core import encryption
+from tools_app.core.ids import new_id
 from tools_app.core.sanitize import for_column, sanitized
+from tools_app.core.telemetry.log_context import log_fields
+from tools_app.identity.principal import Principal
 from tools_app.models import CallStatus, Outcome, RunningCall
-from tools_app.models.ids import new_id
 from tools_app.protocol import exact_json
-from tools_app.telemetry.log_context import log_fields
-from tools_app.tool_api.context import Caller
 
 
 class Client(msgspec.Struct, frozen=True):

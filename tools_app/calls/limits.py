@@ -12,18 +12,18 @@ from uuid import UUID
 
 from django.db.models import Q
 
-from tools_app.access.limits import limits
-from tools_app.access.limits.limits import OverLimit
-from tools_app.access.limits.quotas import DAY, MINUTE, SECOND, ConcurrencyLimit, Rate, call_concurrency_limits
-from tools_app.access.principal import Principal
 from tools_app.audit.recorder import denials
 from tools_app.audit.recorder.denials import Denial
 from tools_app.audit.recorder.entries import process_id
 from tools_app.calls.invocation import Invocation
 from tools_app.core import fair_scheduler
+from tools_app.core.ids import new_id
+from tools_app.identity.principal import Principal
 from tools_app.models import RunningCall
-from tools_app.models.ids import new_id
 from tools_app.protocol.errors import OVER_LIMIT, RpcError, limit_of_zero
+from tools_app.tenants.limits import limits
+from tools_app.tenants.limits.limits import OverLimit
+from tools_app.tenants.limits.quotas import DAY, MINUTE, SECOND, ConcurrencyLimit, Rate, call_concurrency_limits
 
 # How often the first in the queue checks for a slot that another process released.
 POLL_SECONDS: Final = 0.05

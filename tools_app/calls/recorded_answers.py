@@ -4,10 +4,10 @@ import msgspec
 
 from tools_app.calls.run import CallOutcome, outcome_of
 from tools_app.calls.stop_reasons import SHUTDOWN, UNKNOWN
+from tools_app.catalog.tool_api.results import InputRequired, PromptResult, ResourceResult, Result, ToolResult, failed
 from tools_app.models import Outcome
 from tools_app.protocol import exact_json
 from tools_app.protocol.errors import RpcError
-from tools_app.tool_api.results import InputRequired, PromptResult, ResourceResult, Result, ToolResult, failed
 
 
 def deserialize(outcome: Outcome, data: bytes) -> CallOutcome:

@@ -21,21 +21,9 @@ from tools_app.calls.invocation import End
 from tools_app.calls.stop_reasons import UNKNOWN, StopReason
 from tools_app.catalog.kinds.base import Runner
 from tools_app.catalog.shaping import Shaping, shaped
-from tools_app.core import large_work, request_memory
-from tools_app.core.config import config
-from tools_app.core.fair_scheduler import LARGE_BYTES
-from tools_app.core.sanitize import sanitized
-from tools_app.core.tracebacks import clear_traceback
-from tools_app.models import BY_CALL_TOOL, TOOLS_CALL, Outcome
-from tools_app.protocol import exact_json
-from tools_app.protocol.content import InvalidContent, valid_content, valid_contents, valid_messages
-from tools_app.protocol.errors import CAPABILITY_MISSING, INTERNAL_ERROR, RpcError, resource_not_found
-from tools_app.protocol.schema import CompiledSchema
-from tools_app.protocol.versions import is_modern
-from tools_app.telemetry.scrubbing import scrubbed
-from tools_app.tool_api.context import Cancellation, CapabilityMissing, ToolContext
-from tools_app.tool_api.elicitation import BadAnswer, Refused, Unanswered
-from tools_app.tool_api.results import (
+from tools_app.catalog.tool_api.context import Cancellation, CapabilityMissing, ToolContext
+from tools_app.catalog.tool_api.elicitation import BadAnswer, Refused, Unanswered
+from tools_app.catalog.tool_api.results import (
     CallCancelled,
     CallLost,
     InputRequired,
@@ -50,6 +38,18 @@ from tools_app.tool_api.results import (
     size_of,
     text,
 )
+from tools_app.core import large_work, request_memory
+from tools_app.core.config import config
+from tools_app.core.fair_scheduler import LARGE_BYTES
+from tools_app.core.sanitize import sanitized
+from tools_app.core.telemetry.scrubbing import scrubbed
+from tools_app.core.tracebacks import clear_traceback
+from tools_app.models import BY_CALL_TOOL, TOOLS_CALL, Outcome
+from tools_app.protocol import exact_json
+from tools_app.protocol.content import InvalidContent, valid_content, valid_contents, valid_messages
+from tools_app.protocol.errors import CAPABILITY_MISSING, INTERNAL_ERROR, RpcError, resource_not_found
+from tools_app.protocol.schema import CompiledSchema
+from tools_app.protocol.versions import is_modern
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -29,10 +29,10 @@ from tools_app.calls.background.broker import BrokerUnavailable
 from tools_app.calls.invocation import End, call_topic, encoded, record_builder_of_row
 from tools_app.calls.recorded_answers import unanswered
 from tools_app.calls.run import UNRECORDED, CallOutcome, LocalCall, outcome_of, stopped
+from tools_app.catalog.tool_api.results import ToolResult
+from tools_app.core.telemetry.logs import first_of
 from tools_app.models import Call, CallEvent, CallStatus, Outcome, Process, ProcessDeath, RunningCall
 from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
-from tools_app.telemetry.logs import first_of
-from tools_app.tool_api.results import ToolResult
 from tools_app.upstreams import task_rows
 
 MAX_GAP_SECONDS = 3.0

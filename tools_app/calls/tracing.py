@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from tools_app.calls.run import CallOutcome, LocalCall, Runnable, run_tool
+from tools_app.catalog.tool_api.context import ToolContext
+from tools_app.core.telemetry import tracing
+from tools_app.core.telemetry.tracing import Attributes, Spans
 from tools_app.models import TOOLS_CALL, Outcome
-from tools_app.telemetry import tracing
-from tools_app.telemetry.tracing import Attributes, Spans
-from tools_app.tool_api.context import ToolContext
 
 T = TypeVar("T")
 

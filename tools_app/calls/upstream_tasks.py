@@ -22,7 +22,7 @@ from tools_app.calls.background import worker
 from tools_app.calls.background.payload import payload_of_row
 from tools_app.calls.sweeper import StaleTracker
 from tools_app.catalog import authoring
-from tools_app.catalog.kinds import upstream as kind
+from tools_app.catalog.kinds.upstream import runner as kind
 from tools_app.core.database import run_in_db_thread
 from tools_app.models import Call, CallStatus, Outcome, ParkedCall, Process, RunningCall, Upstream, UpstreamTask
 from tools_app.upstreams import connections, task_rows

@@ -1,6 +1,6 @@
 """Changes of a tenant's catalog: the only module that writes tools, revisions, resources, prompts and secrets.
 
-Each change is one transaction. `models.versioned` increments the version of the tenant's catalog.
+Each change is one transaction. `catalog.versioned` increments the version of the tenant's catalog.
 """
 
 import hashlib
@@ -17,11 +17,15 @@ from django.forms.models import model_to_dict
 from django.utils import timezone
 
 from tools_app.audit.changes import changes, signals
-from tools_app.catalog.kinds import prompts, python, resources
+from tools_app.catalog import prompt_functions as prompts
+from tools_app.catalog import resource_functions as resources
+from tools_app.catalog import versioned
+from tools_app.catalog.kinds.python import runner as python
 from tools_app.catalog.shaping import SHAPING_FIELDS
 from tools_app.catalog.validation.mime_types import mime_type_of
 from tools_app.core import encryption
 from tools_app.core.notifications import publish
+from tools_app.core.telemetry.logs import first_of
 from tools_app.models import (
     Action,
     ApiSource,
@@ -34,9 +38,7 @@ from tools_app.models import (
     Tool,
     ToolKind,
     ToolRevision,
-    versioned,
 )
-from tools_app.telemetry.logs import first_of
 
 log = logging.getLogger(__name__)
 

@@ -15,22 +15,26 @@ from uuid import UUID
 
 import orjson
 
-from tools_app.access.limits import quotas
-from tools_app.access.limits.quotas import CallerLimits
-from tools_app.access.principal import Principal
-from tools_app.catalog import authoring, uri_templates
-from tools_app.catalog.kinds import http, operation, prompts, python, resources, stored, upstream
-from tools_app.catalog.kinds.attachments import Attachments
+from tools_app.catalog import authoring, stored, uri_templates
+from tools_app.catalog import prompt_functions as prompts
+from tools_app.catalog import resource_functions as resources
+from tools_app.catalog.completion import Completer
 from tools_app.catalog.kinds.base import Runner, ToolDefinition
-from tools_app.catalog.kinds.completion import Completer
-from tools_app.catalog.kinds.operation_config import parse_operation
-from tools_app.catalog.kinds.prompts import PromptDefinition, Render
-from tools_app.catalog.kinds.resources import Read, ResourceDefinition
+from tools_app.catalog.kinds.http import runner as http
+from tools_app.catalog.kinds.openapi import runner as operation
+from tools_app.catalog.kinds.openapi.attachments import Attachments
+from tools_app.catalog.kinds.openapi.config import parse_operation
+from tools_app.catalog.kinds.python import runner as python
+from tools_app.catalog.kinds.upstream import runner as upstream
+from tools_app.catalog.prompt_functions import PromptDefinition, Render
+from tools_app.catalog.resource_functions import Read, ResourceDefinition
 from tools_app.catalog.shaping import Shaping, shaping_of
 from tools_app.catalog.tokens import tokens_of
 from tools_app.catalog.toolsets import CompiledToolset, Resolver, toolset_list
 from tools_app.core.bounded_cache import BoundedCache
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
+from tools_app.core.telemetry.logs import first_of
+from tools_app.identity.principal import Principal
 from tools_app.models import (
     Presentation,
     Prompt,
@@ -49,7 +53,8 @@ from tools_app.protocol.mirrored import Mirrored, mirrored
 from tools_app.protocol.schema import CompiledSchema
 from tools_app.protocol.tool_schemas import arguments_schema, result_schema
 from tools_app.protocol.unchecked_patterns import without_foreign_patterns
-from tools_app.telemetry.logs import first_of
+from tools_app.tenants.limits import quotas
+from tools_app.tenants.limits.quotas import CallerLimits
 
 log = logging.getLogger(__name__)
 

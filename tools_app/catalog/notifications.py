@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from tools_app.catalog.versioned import catalog_changed
 from tools_app.core.notifications import publish
-from tools_app.models.versioned import catalog_changed
 
 
 def connect() -> None:

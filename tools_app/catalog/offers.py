@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from tools_app.catalog import compiled
+from tools_app.core.validators import ItemKind
 from tools_app.models import Tenant
-from tools_app.models.validators import ItemKind
 
 MAX_DESCRIPTION: Final = 160
 

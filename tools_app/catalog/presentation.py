@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from tools_app.access.principal import Principal
 from tools_app.catalog.compiled import PRESENTED_KINDS, Catalog, CompiledTool
 from tools_app.catalog.toolsets import Resolver, toolset_list
 from tools_app.core.bounded_cache import BoundedCache
+from tools_app.identity.principal import Principal
 from tools_app.models import TOOLS_CALL, Presentation
 
 MAX_VIEWS: Final = 1024

@@ -6,12 +6,12 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 
 from tools_app.audit.changes import changes
+from tools_app.calls.models import CallFacts
 from tools_app.catalog import authoring
 from tools_app.catalog.shaping import SHAPING_FIELDS
 from tools_app.catalog.validation.items import tool_faults
 from tools_app.core.relations import related
 from tools_app.models import Action, Tenant, Tool, ToolKind, ToolRevision
-from tools_app.models.calls import CallFacts
 
 # The name of the tool is not restored, because clients use it.
 RESTORED = tuple(name for name in authoring.DEFINITION_FIELDS if name != "name")

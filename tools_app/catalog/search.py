@@ -18,8 +18,8 @@ from uuid import UUID
 from tools_app.catalog.compiled import Catalog, CompiledTool
 from tools_app.core import ranking
 from tools_app.core.bounded_cache import BoundedCache
-from tools_app.core.fair_threads import FairThreads
-from tools_app.core.runtime import Service
+from tools_app.core.process.fair_threads import FairThreads
+from tools_app.core.process.runtime import Service
 
 MAX_QUERY_LENGTH: Final = 500
 MAX_RESULTS: Final = 20

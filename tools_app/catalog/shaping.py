@@ -12,13 +12,13 @@ from uuid import UUID
 import orjson
 
 from tools_app.catalog.tokens import CHARACTERS_OF_A_TOKEN
+from tools_app.catalog.tool_api.results import Block, ToolResult, link, text
 from tools_app.core.config import config
-from tools_app.core.fair_threads import FairThreads, QueueFull
 from tools_app.core.field_mask import FieldMask, MaskError, StepBudget
-from tools_app.core.runtime import Service
+from tools_app.core.process.fair_threads import FairThreads, QueueFull
+from tools_app.core.process.runtime import Service
 from tools_app.models import Tool
 from tools_app.protocol import exact_json
-from tools_app.tool_api.results import Block, ToolResult, link, text
 
 # Of definitions of tools: those that a revision has only if they are set.
 SHAPING_FIELDS: Final = ("result_mask", "result_items", "result_bytes")

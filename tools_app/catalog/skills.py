@@ -16,9 +16,9 @@ import orjson
 import yaml
 
 from tools_app.catalog.compiled import Catalog
+from tools_app.core.telemetry.logs import first_of
 from tools_app.core.yaml_events import refuse_growth
 from tools_app.models import Resource, ResourceKind
-from tools_app.telemetry.logs import first_of
 
 log = logging.getLogger(__name__)
 

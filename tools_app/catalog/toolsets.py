@@ -8,7 +8,7 @@ from uuid import UUID
 import orjson
 from django.core.exceptions import ValidationError
 
-from tools_app.access.patterns import fits
+from tools_app.identity.patterns import fits
 from tools_app.models import MAX_TOOLSETS, ApiKey, Connection, Tenant, Toolset
 
 # Keys that are named where a toolset cannot be deleted.

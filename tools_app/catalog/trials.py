@@ -17,26 +17,26 @@ from uuid import UUID
 import orjson
 from asgiref.sync import async_to_sync
 
-from tools_app.access.limits import limits, quotas
-from tools_app.access.limits.limits import OverLimit
-from tools_app.access.limits.quotas import ConcurrencyLimit, Rate
 from tools_app.audit.changes import changes
 from tools_app.catalog import authoring
-from tools_app.catalog.kinds.http import HttpSender, secret_names
-from tools_app.catalog.kinds.http_config import HttpConfig
-from tools_app.catalog.kinds.http_request import build_request
-from tools_app.catalog.kinds.http_response import SUCCESSES, readable_body, to_result
+from tools_app.catalog.kinds.http.config import HttpConfig
+from tools_app.catalog.kinds.http.request import build_request
+from tools_app.catalog.kinds.http.response import SUCCESSES, readable_body, to_result
+from tools_app.catalog.kinds.http.runner import HttpSender, secret_names
 from tools_app.catalog.kinds.templates import Values
 from tools_app.catalog.shaping import Shaping, shape_in_thread, tokens_of_bytes
+from tools_app.catalog.tool_api.results import ToolError
 from tools_app.core import large_work
 from tools_app.core.encryption import DecryptionError
 from tools_app.core.http.addresses import parse_networks
 from tools_app.core.http.client import Reply, RequestPolicy
 from tools_app.core.http.errors import RequestFailed
+from tools_app.core.telemetry.secret_names import Scrubber
 from tools_app.models import Action, Tenant, Tool
 from tools_app.protocol import exact_json
-from tools_app.telemetry.secret_names import Scrubber
-from tools_app.tool_api.results import ToolError
+from tools_app.tenants.limits import limits, quotas
+from tools_app.tenants.limits.limits import OverLimit
+from tools_app.tenants.limits.quotas import ConcurrencyLimit, Rate
 
 MAX_TRIAL_SECONDS: Final = 30.0
 MAX_TRIALS_PER_MINUTE: Final = 30

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from tools_app.core.threads import start_thread
+from tools_app.core.process.threads import start_thread
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from django.db import OperationalError, close_old_connections, connections
 
-from tools_app.core.runtime import Service
+from tools_app.core.process.runtime import Service
 
 P = ParamSpec("P")
 T = TypeVar("T")

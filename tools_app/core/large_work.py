@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 
 from tools_app.core import fair_scheduler
 from tools_app.core.fair_scheduler import LARGE_BYTES
-from tools_app.core.fair_threads import FairThreads
-from tools_app.core.runtime import Service
-from tools_app.telemetry import log_context
+from tools_app.core.process.fair_threads import FairThreads
+from tools_app.core.process.runtime import Service
+from tools_app.core.telemetry import log_context
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 from tools_app.core.batches import AsyncBatches
 from tools_app.core.bounded_cache import BoundedCache
 from tools_app.core.database import run_in_db_thread
-from tools_app.telemetry.registry import metrics_registry
+from tools_app.core.telemetry.registry import metrics_registry
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -10,30 +10,20 @@ from django.core.cache import cache as default_cache
 from django.core.cache.backends.locmem import LocMemCache
 from django.utils import timezone
 
-from tools_app.access.keys import expiring_soon, without_connections
 from tools_app.audit.checkpoints import signing, witness
 from tools_app.audit.verification.report import Report
 from tools_app.audit.verification.witness import missing_from
 from tools_app.catalog import authoring
-from tools_app.catalog.django_apps.view_calls import ViewCall
-from tools_app.catalog.kinds import python
+from tools_app.catalog.kinds.django.view_calls import ViewCall
+from tools_app.catalog.kinds.python import runner as python
 from tools_app.core import encryption
 from tools_app.doctor import configuration
 from tools_app.doctor.findings import Finding, grade, ok, problem
-from tools_app.issuers import saml_metadata
-from tools_app.models import (
-    ApiKey,
-    Call,
-    Checkpoint,
-    Issuer,
-    IssuerProtocol,
-    Secret,
-    Tenant,
-    Tool,
-    ToolKind,
-)
+from tools_app.identity.issuers import saml_metadata
+from tools_app.models import ApiKey, Call, Checkpoint, Issuer, IssuerProtocol, Secret, Tenant, Tool, ToolKind
 from tools_app.protocol.schema import CompiledSchema, InvalidSchema
 from tools_app.protocol.tool_schemas import arguments_schema, result_schema
+from tools_app.tenants.keys import expiring_soon, without_connections
 
 MAX_NAMED = 5
 MAX_CHECKPOINT_AGE = timedelta(minutes=15)

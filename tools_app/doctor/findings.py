@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tools_app.telemetry.scrubbing import scrubbed
+from tools_app.core.telemetry.scrubbing import scrubbed
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from django.conf import settings
 from packaging.requirements import Requirement
 
+from tools_app.core.telemetry import tracing
 from tools_app.doctor.configuration import is_on_sqlite
 from tools_app.doctor.findings import Finding, grade, ok, problem
 from tools_app.runtime.metrics_publisher import hub_version
-from tools_app.telemetry import tracing
 
 MIN_PYTHON_VERSION = (3, 11)
 EXTRAS = {"postgres": "psycopg", "redis": "channels_redis", "otel": "opentelemetry-sdk"}

@@ -12,13 +12,13 @@ from django.conf import settings
 from django.utils import timezone
 
 from tools_app.calls.background.tasks import run_call
+from tools_app.calls.background.worker_commands import CODE, code_digest
 from tools_app.core.notifications import publish
 from tools_app.core.notifications.listener import TopicListener
 from tools_app.doctor.configuration import is_embedded
 from tools_app.doctor.findings import Finding, grade, ok, problem, warning
 from tools_app.models import CallStatus, RunningCall
 from tools_app.runtime import hub_stats, readiness
-from tools_app.runtime.worker_commands import CODE, code_digest
 
 PINGS = 5
 REDIS_SECONDS = 2.0

@@ -12,13 +12,13 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-from tools_app.access.keys import ACCESS_PREFIX
-from tools_app.access.oauth import redirects, resources
 from tools_app.core.http.client import Outbound, exchange
 from tools_app.core.http.errors import RequestFailed
 from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.doctor.endpoint import MODERN_VERSION, request_policy
 from tools_app.doctor.findings import Finding, Status, grade, ok, problem
+from tools_app.identity.oauth import redirects, resources
+from tools_app.tenants.keys import ACCESS_PREFIX
 
 # A request that needs no session.
 DISCOVER_REQUEST: Final = json.dumps(

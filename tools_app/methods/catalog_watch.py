@@ -20,7 +20,7 @@ from django.db import Error
 from tools_app.catalog import compiled
 from tools_app.catalog.authoring import resource_topic
 from tools_app.catalog.compiled import Catalog
-from tools_app.catalog.kinds.upstream import Endpoint, UpstreamReader
+from tools_app.catalog.kinds.upstream.runner import Endpoint, UpstreamReader
 from tools_app.core.notifications import publish
 from tools_app.core.notifications.listener import POLL_SECONDS, TopicListener
 from tools_app.upstreams import connections

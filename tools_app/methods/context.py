@@ -6,10 +6,10 @@ from uuid import UUID
 
 import msgspec
 
-from tools_app.access.principal import Principal
-from tools_app.access.sessions import SessionFacts
 from tools_app.calls.invocation import Client
+from tools_app.calls.sessions import SessionFacts
 from tools_app.core.notifications.listener import TopicListener
+from tools_app.identity.principal import Principal
 from tools_app.protocol import exact_json
 from tools_app.protocol.errors import METHOD_NOT_FOUND, RpcError
 from tools_app.protocol.inbound import SERVER_META, Modern

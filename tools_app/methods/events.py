@@ -9,10 +9,10 @@ import msgspec
 from tools_app.calls.events import Event
 from tools_app.calls.inputs import request_id
 from tools_app.calls.invocation import PROGRESS_KEY
+from tools_app.catalog.tool_api.context import PAGE_EVENT
+from tools_app.catalog.tool_api.results import without
 from tools_app.protocol.jsonrpc import notification_message, request_message
 from tools_app.protocol.versions import has_annotations, has_page_ids, is_heard
-from tools_app.tool_api.context import PAGE_EVENT
-from tools_app.tool_api.results import without
 
 PAUSE = "pause"
 MAX_DIGITS = 9

@@ -15,7 +15,9 @@ from tools_app.calls.events import Event, SendEvent
 from tools_app.calls.invocation import FIRST_ROUND, Invocation
 from tools_app.calls.run import CallOutcome
 from tools_app.catalog.kinds.base import Runner
+from tools_app.catalog.tool_api.results import InputRequired, PromptResult, ResourceResult, ToolResult, text
 from tools_app.core import large_work
+from tools_app.core.telemetry import tracing
 from tools_app.methods import multi_round
 from tools_app.methods.context import Cancelled, RequestContext, complete_result, uncached_result
 from tools_app.methods.events import PAUSE, LogRateLimiter, NotificationEncoder
@@ -25,8 +27,6 @@ from tools_app.protocol.inbound import log_level, progress_token
 from tools_app.protocol.jsonrpc import error_message, result_message
 from tools_app.protocol.schema import CompiledSchema
 from tools_app.protocol.versions import Era, has_audio, has_polling, has_structured_content
-from tools_app.telemetry import tracing
-from tools_app.tool_api.results import InputRequired, PromptResult, ResourceResult, ToolResult, text
 
 
 def invocation_of(context: RequestContext, name: str, arguments: dict[str, Any]) -> Invocation:

@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tools_app.access import sessions
-from tools_app.access.keys import digest_of
-from tools_app.access.principal import Principal
-from tools_app.access.sessions import Negotiation, SessionFacts
+from tools_app.calls import sessions
+from tools_app.calls.sessions import Negotiation, SessionFacts
+from tools_app.catalog.tool_api.results import without
+from tools_app.identity.principal import Principal
 from tools_app.methods import permissions
 from tools_app.methods.context import EMPTY, SERVER, RequestContext, cacheable_result, encoded_result, method
 from tools_app.methods.invocation import text_in
@@ -29,7 +29,7 @@ from tools_app.protocol.versions import (
     has_tasks,
     negotiated,
 )
-from tools_app.tool_api.results import without
+from tools_app.tenants.keys import digest_of
 
 LIST_CHANGED: Final = {"listChanged": True}
 MODERN_CAPABILITIES: Final[Mapping[str, Any]] = {

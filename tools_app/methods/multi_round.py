@@ -13,15 +13,15 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from tools_app.access.principal import Principal
 from tools_app.calls.invocation import Round
+from tools_app.catalog.tool_api.results import InputRequired, without
 from tools_app.core import encryption
+from tools_app.identity.principal import Principal
 from tools_app.methods.context import SERVER, RequestContext
 from tools_app.protocol import exact_json
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 from tools_app.protocol.inbound import SERVER_META
 from tools_app.protocol.jsonrpc import check_answers
-from tools_app.tool_api.results import InputRequired, without
 
 STATE_SECONDS = 3600.0
 STATE, RESPONSES = "requestState", "inputResponses"

@@ -1,8 +1,8 @@
 """Messages of handshake-era clients without a response: notifications, and responses to the hub's requests."""
 
-from tools_app.access.sessions import SessionFacts
 from tools_app.calls import inputs, run
 from tools_app.calls.background import delivery
+from tools_app.calls.sessions import SessionFacts
 from tools_app.calls.stop_reasons import StopReason, cancelled_by_client
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.sanitize import for_column

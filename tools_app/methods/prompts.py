@@ -6,14 +6,14 @@ from typing import Any
 
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import CompiledPrompt
+from tools_app.catalog.tool_api.context import ToolContext
+from tools_app.catalog.tool_api.results import PromptResult
 from tools_app.methods import paging
 from tools_app.methods.context import BOTH_ERAS, RequestContext, method
 from tools_app.methods.invocation import Reading, record_refused_reading, run_reading, text_in, texts
 from tools_app.protocol import content
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 from tools_app.protocol.versions import has_icons, has_structured_content
-from tools_app.tool_api.context import ToolContext
-from tools_app.tool_api.results import PromptResult
 
 
 @method("prompts/list", *BOTH_ERAS)

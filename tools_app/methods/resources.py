@@ -8,20 +8,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from tools_app.access.principal import Principal
 from tools_app.catalog import compiled, skills
 from tools_app.catalog.compiled import Catalog, CompiledResource
 from tools_app.catalog.shaping import part_of
 from tools_app.catalog.skills import DYNAMIC, Skill
+from tools_app.catalog.tool_api.context import ToolContext
+from tools_app.catalog.tool_api.results import ResourceResult
 from tools_app.core.database import run_in_db_thread
+from tools_app.identity.principal import Principal
 from tools_app.methods import paging, whole_results
 from tools_app.methods.context import BOTH_ERAS, RequestContext, cacheable_result, method
 from tools_app.methods.invocation import Reading, record_refused_reading, run_reading, text_in
 from tools_app.protocol import content
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError, resource_not_found
 from tools_app.protocol.versions import Era, has_icons, has_structured_content
-from tools_app.tool_api.context import ToolContext
-from tools_app.tool_api.results import ResourceResult
 
 TEMPLATES_LIST: Final = "resources/templates/list"
 

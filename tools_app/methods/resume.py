@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from functools import partial
 from uuid import UUID
 
-from tools_app.access.sessions import SessionFacts
 from tools_app.calls import events as store
 from tools_app.calls.background.delivery import follow
 from tools_app.calls.events import Event, Origin
 from tools_app.calls.invocation import call_topic
 from tools_app.calls.run import CallOutcome
+from tools_app.calls.sessions import SessionFacts
 from tools_app.core import large_work
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.notifications.listener import TopicListener

@@ -9,22 +9,22 @@ from typing import Any, Final
 
 import msgspec
 
-from tools_app.access.limits.quotas import UNLIMITED
-from tools_app.access.principal import Principal
 from tools_app.catalog import compiled, presentation, search
 from tools_app.catalog.compiled import Catalog, CompiledTool
 from tools_app.catalog.kinds.base import ToolDefinition
 from tools_app.catalog.presentation import TOOLS_LIST
 from tools_app.catalog.search import MAX_QUERY_LENGTH, MAX_RESULTS
+from tools_app.catalog.tool_api.context import ToolContext
+from tools_app.catalog.tool_api.results import ToolResult, failed, text
 from tools_app.catalog.validation.reserved import CALL, DESCRIBE, FIND
+from tools_app.identity.principal import Principal
 from tools_app.methods import permissions
 from tools_app.methods.context import RequestContext
 from tools_app.methods.tool_definitions import described
 from tools_app.models import BY_CALL_TOOL, TOOLS_CALL, TaskSupport
 from tools_app.protocol import exact_json
 from tools_app.protocol.schema import CompiledSchema
-from tools_app.tool_api.context import ToolContext
-from tools_app.tool_api.results import ToolResult, failed, text
+from tools_app.tenants.limits.quotas import UNLIMITED
 
 DEFAULT_RESULTS: Final = 10
 MAX_NAME_LENGTH: Final = 128

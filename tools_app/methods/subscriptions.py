@@ -8,17 +8,17 @@ from uuid import UUID
 
 from django.db import Error
 
-from tools_app.access import sessions
-from tools_app.access.principal import Principal
-from tools_app.access.sessions import SessionFacts
+from tools_app.calls import sessions
 from tools_app.calls.invocation import call_topic
+from tools_app.calls.sessions import SessionFacts
 from tools_app.catalog import compiled, presentation
+from tools_app.core.ids import new_id
 from tools_app.core.notifications.listener import POLL_SECONDS, TopicListener
+from tools_app.identity.principal import Principal
 from tools_app.methods import tasks
 from tools_app.methods.catalog_watch import Change, catalog_watch
 from tools_app.methods.context import EMPTY, SERVER, RequestContext, method
 from tools_app.methods.events import page_completed
-from tools_app.models.ids import new_id
 from tools_app.protocol import exact_json
 from tools_app.protocol.errors import INVALID_PARAMS, OVER_LIMIT, RpcError, resource_not_found
 from tools_app.protocol.inbound import SERVER_META, SUBSCRIPTION_META

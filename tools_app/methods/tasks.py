@@ -13,9 +13,6 @@ import msgspec
 import orjson
 from django.core import signing
 
-from tools_app.access.limits import limits
-from tools_app.access.limits.quotas import MINUTE, Rate
-from tools_app.access.principal import Principal
 from tools_app.calls import inputs
 from tools_app.calls.background import delivery, task_state
 from tools_app.calls.background.delivery import AwaitingInput
@@ -28,6 +25,7 @@ from tools_app.calls.stop_reasons import TASK_CANCELLED
 from tools_app.catalog import compiled
 from tools_app.core import fair_scheduler, large_work
 from tools_app.core.database import run_in_db_thread
+from tools_app.identity.principal import Principal
 from tools_app.methods import multi_round
 from tools_app.methods.context import RequestContext, complete_result, encoded_result, method
 from tools_app.methods.events import NotificationEncoder
@@ -35,6 +33,8 @@ from tools_app.methods.invocation import downgrade_for_version, text_in
 from tools_app.protocol import exact_json
 from tools_app.protocol.errors import CAPABILITY_MISSING, INVALID_PARAMS, METHOD_NOT_FOUND, OVER_LIMIT, RpcError
 from tools_app.protocol.versions import Era, has_tasks
+from tools_app.tenants.limits import limits
+from tools_app.tenants.limits.quotas import MINUTE, Rate
 
 log = logging.getLogger(__name__)
 

@@ -7,19 +7,19 @@ the result as the audit log contains it: redacted, and cut where the log cuts it
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from tools_app.access.principal import Principal
 from tools_app.catalog.compiled import Catalog
 from tools_app.catalog.shaping import Part, result_uri
+from tools_app.catalog.tool_api.context import ToolContext
+from tools_app.catalog.tool_api.results import ResourceResult, contents
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.packing import UnpackError
+from tools_app.identity.principal import Principal
 from tools_app.methods.context import RequestContext
 from tools_app.methods.invocation import Reading, record_refused_reading, run_reading
 from tools_app.models import TOOLS_CALL, Call, CallPayload
 from tools_app.protocol import exact_json
 from tools_app.protocol.errors import RpcError, resource_not_found
 from tools_app.protocol.versions import Era
-from tools_app.tool_api.context import ToolContext
-from tools_app.tool_api.results import ResourceResult, contents
 
 TIMEOUT_SECONDS: Final = 30.0
 # Bytes of a character in UTF-8 after its first.

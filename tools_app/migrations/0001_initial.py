@@ -10,9 +10,9 @@ import django.core.validators
 import django.db.models.deletion
 import django.db.models.functions.datetime
 import django.utils.timezone
-import tools_app.models.issuers
-import tools_app.models.tenants
-import tools_app.models.validators
+import tools_app.identity.models.issuers
+import tools_app.tenants.models
+import tools_app.core.validators
 import uuid_utils.compat
 from django.conf import settings
 from django.db import migrations, models
@@ -162,7 +162,7 @@ class Migration(migrations.Migration):
                     ('accepts_assertions', models.BooleanField(default=False, help_text='Applications that the company manages connect with an identity assertion (ID-JAG) of this issuer, without asking the person.', verbose_name='signs clients in, too')),
                     ('recheck_hours', models.PositiveIntegerField(default=24, help_text='People are checked with the issuer twice an hour, where it issues refresh tokens. Where it does not, or cannot be reached, their access ends after this time until they sign in again.', validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(720)], verbose_name='access without a check (hours)')),
                     ('sign_in_minutes', models.PositiveIntegerField(blank=True, help_text='After this time, people and the clients that they connected have no access until they sign in with the issuer again. Empty: no such end. With SAML and no directory (SCIM), an hour at most in any case.', null=True, validators=[django.core.validators.MinValueValidator(5), django.core.validators.MaxValueValidator(43200)], verbose_name='sign in again after (minutes)')),
-                    ('rules', models.JSONField(blank=True, default=list, help_text='What claims of its tokens mean, as a JSON list. The first rule whose claims all fit counts; without one, nobody gets in. For people: [{"claims": {"groups": ["mcp-admins"]}, "role": "admin"}]. For others: [{"claims": {"repository": ["acme/*"]}, "names": ["report_*"], "methods": ["tools/*"]}].', validators=[tools_app.models.issuers.validate_rules])),
+                    ('rules', models.JSONField(blank=True, default=list, help_text='What claims of its tokens mean, as a JSON list. The first rule whose claims all fit counts; without one, nobody gets in. For people: [{"claims": {"groups": ["mcp-admins"]}, "role": "admin"}]. For others: [{"claims": {"repository": ["acme/*"]}, "names": ["report_*"], "methods": ["tools/*"]}].', validators=[tools_app.identity.models.issuers.validate_rules])),
                     ('directory_claim', models.CharField(default='sub', help_text='The claim that has the externalId by which the directory (SCIM) knows a person: sub, or oid for Microsoft Entra ID.', max_length=200, validators=[django.core.validators.RegexValidator('^[^\\x00-\\x1f\\x7f]*\\Z', 'Use a single line without control characters.')], verbose_name="claim of the directory's external ID")),
                     ('directory_only', models.BooleanField(default=False, help_text='On: only those sign in whom the directory (SCIM) has provisioned.', verbose_name='only people of the directory')),
                     ('metadata_url', models.CharField(blank=True, help_text='Where the identity provider publishes its metadata.', max_length=500, verbose_name='metadata URL')),
@@ -230,13 +230,13 @@ class Migration(migrations.Migration):
                     ('name', models.CharField(max_length=200)),
                     ('is_active', models.BooleanField(default=True, help_text='Off: every key of this tenant is refused.')),
                     ('allow_query_key', models.BooleanField(default=False, help_text='Accept the key in the URL too. URLs end up in proxy logs and histories: prefer a header.', verbose_name='allow ?api_key=')),
-                    ('allowed_networks', models.JSONField(blank=True, default=list, help_text='Private networks that HTTP tools may reach, as a JSON list of CIDRs, e.g. ["10.1.0.0/16"].', validators=[tools_app.models.validators.validate_networks])),
-                    ('redacted_keys', models.JSONField(blank=True, default=list, help_text='More key names whose values the audit log hides, as a JSON list, e.g. ["ssn"].', validators=[tools_app.models.validators.validate_key_names])),
+                    ('allowed_networks', models.JSONField(blank=True, default=list, help_text='Private networks that HTTP tools may reach, as a JSON list of CIDRs, e.g. ["10.1.0.0/16"].', validators=[tools_app.core.validators.validate_networks])),
+                    ('redacted_keys', models.JSONField(blank=True, default=list, help_text='More key names whose values the audit log hides, as a JSON list, e.g. ["ssn"].', validators=[tools_app.core.validators.validate_key_names])),
                     ('calls_in_flight', models.PositiveIntegerField(blank=True, help_text='In all processes together. Empty: no limit.', null=True, verbose_name='calls at once')),
                     ('most_sessions', models.PositiveIntegerField(blank=True, help_text='Of clients up to revision 2025-11-25. Empty: no limit.', null=True, verbose_name='open sessions')),
                     ('keep_days', models.PositiveIntegerField(blank=True, help_text='Older calls are pruned, with their arguments, results and events. Empty: as the hub is set.', null=True, verbose_name='keep records for days')),
                     ('is_public', models.BooleanField(default=False, help_text='Anybody may call this tenant at /t/SLUG/mcp without a key. Recorded as anonymous.', verbose_name='open to everybody')),
-                    ('public_tools', models.JSONField(blank=True, default=list, help_text='What anonymous callers get, as a JSON list of names, e.g. ["tool=echo", "search_*"].', validators=[tools_app.models.validators.validate_names])),
+                    ('public_tools', models.JSONField(blank=True, default=list, help_text='What anonymous callers get, as a JSON list of names, e.g. ["tool=echo", "search_*"].', validators=[tools_app.core.validators.validate_names])),
                     ('public_calls_per_minute', models.PositiveIntegerField(default=60, help_text='For all anonymous callers of one address together.')),
                     ('requires_second_factor', models.BooleanField(default=False, help_text='Members who log in with a password need an authenticator app or a security key, too.', verbose_name='require a second factor')),
                     ('presentation', models.CharField(choices=[('full', 'List all tools'), ('search', 'Search tools'), ('auto', 'Search when the list is long')], default='full', help_text='With search, clients get find_tools, describe_tool and call_tool in place of a long list. A key can have its own setting.', max_length=6, verbose_name='tools are listed')),
@@ -335,9 +335,9 @@ class Migration(migrations.Migration):
                     ('expires_at', models.DateTimeField(blank=True, help_text='Empty: never.', null=True)),
                     ('revoked_at', models.DateTimeField(blank=True, editable=False, null=True)),
                     ('last_used_at', models.DateTimeField(blank=True, editable=False, null=True)),
-                    ('tool_patterns', models.JSONField(blank=True, default=list, help_text='Tools, prompts and resources that it may use, as a JSON list of names, URIs and patterns, e.g. ["tool=echo", "search_*"]. Empty: all.', validators=[tools_app.models.validators.validate_names], verbose_name='names')),
-                    ('methods', models.JSONField(blank=True, default=list, help_text='Methods that it may use, as a JSON list of patterns, e.g. ["tools/*"]. Empty: all.', validators=[tools_app.models.validators.validate_patterns])),
-                    ('networks', models.JSONField(blank=True, default=list, help_text='Where it may be used from, as a JSON list of CIDRs, e.g. ["203.0.113.0/24"]. Empty: anywhere.', validators=[tools_app.models.validators.validate_networks])),
+                    ('tool_patterns', models.JSONField(blank=True, default=list, help_text='Tools, prompts and resources that it may use, as a JSON list of names, URIs and patterns, e.g. ["tool=echo", "search_*"]. Empty: all.', validators=[tools_app.core.validators.validate_names], verbose_name='names')),
+                    ('methods', models.JSONField(blank=True, default=list, help_text='Methods that it may use, as a JSON list of patterns, e.g. ["tools/*"]. Empty: all.', validators=[tools_app.core.validators.validate_patterns])),
+                    ('networks', models.JSONField(blank=True, default=list, help_text='Where it may be used from, as a JSON list of CIDRs, e.g. ["203.0.113.0/24"]. Empty: anywhere.', validators=[tools_app.core.validators.validate_networks])),
                     ('acts_for_creator', models.BooleanField(default=False, help_text='Tools of Django apps that need a person run with your account, and upstream servers are called with your own credentials for them, also for other holders of the key. This cannot be changed later. Without it, such tools are not offered to the key.', verbose_name='acts for me')),
                     ('presentation', models.CharField(blank=True, choices=[('full', 'List all tools'), ('search', 'Search tools'), ('auto', 'Search when the list is long')], default='', help_text='Empty: as the tenant is set.', max_length=6, verbose_name='tools are listed')),
                     ('created_by', models.ForeignKey(blank=True, editable=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
@@ -845,7 +845,7 @@ class Migration(migrations.Migration):
                     ('role', models.CharField(choices=[('admin', 'Admin'), ('auditor', 'Auditor'), ('operator', 'Operator')], max_length=10)),
                     ('digest', models.CharField(editable=False, max_length=64, unique=True)),
                     ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
-                    ('expires_at', models.DateTimeField(default=tools_app.models.tenants._in_some_days)),
+                    ('expires_at', models.DateTimeField(default=tools_app.tenants.models._in_some_days)),
                     ('accepted_at', models.DateTimeField(editable=False, null=True)),
                     ('revoked_at', models.DateTimeField(editable=False, null=True)),
                     ('accepted_by', models.ForeignKey(editable=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
@@ -977,8 +977,8 @@ class Migration(migrations.Migration):
                     ('id', models.UUIDField(default=uuid_utils.compat.uuid7, editable=False, primary_key=True, serialize=False)),
                     ('name', models.CharField(help_text='What a client asks for, such as reports or crm:read: lower case, digits and . _ : -', max_length=40)),
                     ('description', models.CharField(blank=True, help_text='What the consent page says of it, such as: Read the sales reports.', max_length=200)),
-                    ('tool_patterns', models.JSONField(blank=True, default=list, help_text='Tools, prompts and resources, e.g. report_* or tool=report_sales. Empty: all.', validators=[tools_app.models.validators.validate_names], verbose_name='names')),
-                    ('methods', models.JSONField(blank=True, default=list, help_text='Methods, e.g. tools/call. Empty: all.', validators=[tools_app.models.validators.validate_patterns])),
+                    ('tool_patterns', models.JSONField(blank=True, default=list, help_text='Tools, prompts and resources, e.g. report_* or tool=report_sales. Empty: all.', validators=[tools_app.core.validators.validate_names], verbose_name='names')),
+                    ('methods', models.JSONField(blank=True, default=list, help_text='Methods, e.g. tools/call. Empty: all.', validators=[tools_app.core.validators.validate_patterns])),
                     ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
                     ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='scopes', to='tools_app.tenant')),
                 ],
@@ -1010,9 +1010,9 @@ class Migration(migrations.Migration):
                     ('icons', models.JSONField(blank=True, default=list, help_text='A JSON list of {src, mimeType, sizes}.')),
                     ('timeout_seconds', models.FloatField(default=60.0, validators=[django.core.validators.MinValueValidator(0.1), django.core.validators.MaxValueValidator(86400.0)])),
                     ('calls_in_flight', models.PositiveIntegerField(blank=True, help_text='In all processes together. Empty: no limit.', null=True, verbose_name='calls at once')),
-                    ('aliases', models.JSONField(blank=True, default=list, help_text='Other words for the tool, by which a search finds it, as a JSON list, e.g. ["bug report"].', validators=[tools_app.models.validators.validate_aliases])),
+                    ('aliases', models.JSONField(blank=True, default=list, help_text='Other words for the tool, by which a search finds it, as a JSON list, e.g. ["bug report"].', validators=[tools_app.core.validators.validate_aliases])),
                     ('pinned', models.BooleanField(default=False, help_text='Listed beside the search tools where tools are searched.', verbose_name='always listed')),
-                    ('result_mask', models.CharField(blank=True, help_text='A JMESPath expression that selects what clients receive of a JSON result, e.g. items[*].{id: id}.', max_length=500, validators=[tools_app.models.validators.validate_mask], verbose_name='field mask')),
+                    ('result_mask', models.CharField(blank=True, help_text='A JMESPath expression that selects what clients receive of a JSON result, e.g. items[*].{id: id}.', max_length=500, validators=[tools_app.core.validators.validate_mask], verbose_name='field mask')),
                     ('result_items', models.PositiveIntegerField(blank=True, help_text='At most so many items of each array of a JSON result. Empty: all.', null=True, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(2147483647)], verbose_name='items of an array')),
                     ('result_bytes', models.PositiveIntegerField(blank=True, help_text='At most so many bytes of the content. A longer text is cut. Empty: no limit.', null=True, validators=[django.core.validators.MinValueValidator(100), django.core.validators.MaxValueValidator(2147483647)], verbose_name='bytes of a result')),
                     ('revision', models.PositiveIntegerField(default=0, editable=False)),
@@ -1086,7 +1086,7 @@ class Migration(migrations.Migration):
                     ('id', models.UUIDField(default=uuid_utils.compat.uuid7, editable=False, primary_key=True, serialize=False)),
                     ('name', models.CharField(max_length=80, validators=[django.core.validators.RegexValidator('^[^\\x00-\\x1f\\x7f]*\\Z', 'Use a single line without control characters.')])),
                     ('description', models.CharField(blank=True, max_length=500)),
-                    ('tools', models.JSONField(default=list, help_text='Names of tools, or patterns such as report_*, as a JSON list.', validators=[tools_app.models.validators.validate_patterns])),
+                    ('tools', models.JSONField(default=list, help_text='Names of tools, or patterns such as report_*, as a JSON list.', validators=[tools_app.core.validators.validate_patterns])),
                     ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
                     ('updated_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
                     ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='toolsets', to='tools_app.tenant')),

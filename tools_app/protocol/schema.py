@@ -9,14 +9,7 @@ import jsonschema_rs
 
 from tools_app.protocol import exact_json, schema_bounds
 from tools_app.protocol.occurrences import occurrences
-from tools_app.protocol.schema_bounds import (
-    KIB,
-    LINEAR,
-    Measure,
-    SchemaTooComplex,
-    Weight,
-    pattern_problems,
-)
+from tools_app.protocol.schema_bounds import KIB, LINEAR, Measure, SchemaTooComplex, Weight, pattern_problems
 from tools_app.protocol.unchecked_patterns import without_unchecked_patterns
 
 MAX_PROBLEMS = 20

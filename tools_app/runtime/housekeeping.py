@@ -14,20 +14,21 @@ from time import monotonic
 from django.db import close_old_connections
 from django.utils import timezone
 
-from tools_app.access import last_used, sessions
-from tools_app.access.oauth import pruning
 from tools_app.alerts import runner
 from tools_app.audit.checkpoints import signer
 from tools_app.audit.recorder import denials, recorder
 from tools_app.audit.retention.daily import Daily
 from tools_app.audit.stats import storage
-from tools_app.calls import limits, parked, sweeper, upstream_tasks
-from tools_app.core.runtime import Service
-from tools_app.core.threads import Job, start_thread
-from tools_app.issuers import directory
+from tools_app.calls import limits, parked, sessions, sweeper, upstream_tasks
+from tools_app.catalog.kinds.openapi import reading as api_sources
+from tools_app.core.process.runtime import Service
+from tools_app.core.process.threads import Job, start_thread
+from tools_app.core.telemetry import snapshots
+from tools_app.identity.issuers import directory
+from tools_app.identity.oauth import pruning
 from tools_app.models import CallAnswer, CallInput, SessionMessage
-from tools_app.runtime import api_sources, metrics_publisher
-from tools_app.telemetry import snapshots
+from tools_app.runtime import metrics_publisher
+from tools_app.tenants import last_used
 from tools_app.upstreams.credentials import owners, refresh
 
 log = logging.getLogger(__name__)

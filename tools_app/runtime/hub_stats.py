@@ -13,13 +13,13 @@ from django.conf import settings
 from django.db.models import Count, Min
 from django.utils import timezone
 
-from tools_app.access import keys
 from tools_app.calls.background import queue
-from tools_app.core.runtime import Service
-from tools_app.core.threads import with_own_connections
+from tools_app.core.process.runtime import Service
+from tools_app.core.process.threads import with_own_connections
+from tools_app.core.telemetry.registry import Snapshot
 from tools_app.models import CallStatus, Process, RunningCall, Session, Tenant
 from tools_app.runtime import readiness
-from tools_app.telemetry.registry import Snapshot
+from tools_app.tenants import keys
 
 log = logging.getLogger(__name__)
 

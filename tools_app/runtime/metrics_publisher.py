@@ -10,10 +10,10 @@ from django.conf import settings
 from tools_app.audit.recorder import recorder
 from tools_app.audit.recorder.redaction import is_secret
 from tools_app.calls import run
-from tools_app.core.runtime import Service
-from tools_app.telemetry import scrubbing, snapshots
-from tools_app.telemetry.registry import Snapshot, metrics_registry, say_who
-from tools_app.telemetry.snapshots import Publisher
+from tools_app.core.process.runtime import Service
+from tools_app.core.telemetry import scrubbing, snapshots
+from tools_app.core.telemetry.registry import Snapshot, metrics_registry, say_who
+from tools_app.core.telemetry.snapshots import Publisher
 
 log = logging.getLogger(__name__)
 

@@ -2,12 +2,13 @@
 
 import gc
 
+from tools_app.audit.checkpoints import forwarding as witness_forwarding
 from tools_app.audit.recorder import recorder
 from tools_app.calls.background import broker
 from tools_app.core.notifications import publish
-from tools_app.core.thread_loops import thread_loops
-from tools_app.runtime import housekeeping, metrics_publisher, witness_forwarding
-from tools_app.telemetry import tracing
+from tools_app.core.process.thread_loops import thread_loops
+from tools_app.core.telemetry import tracing
+from tools_app.runtime import housekeeping, metrics_publisher
 from tools_app.upstreams import connections
 from tools_app.upstreams.credentials import refresh
 

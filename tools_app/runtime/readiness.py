@@ -18,10 +18,10 @@ from tools_app.audit.recorder import recorder as own_recorder
 from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls.background import broker as own_broker
 from tools_app.calls.background.broker import BrokerUnavailable
-from tools_app.core.runtime import Service
-from tools_app.core.threads import with_own_connections
+from tools_app.core.ids import new_id
+from tools_app.core.process.runtime import Service
+from tools_app.core.process.threads import with_own_connections
 from tools_app.models import CallAnswer
-from tools_app.models.ids import new_id
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,10 @@ from celery.signals import worker_process_init, worker_process_shutdown, worker_
 
 from tools_app.audit import partitions
 from tools_app.audit.retention import retention
+from tools_app.calls.background import worker_commands
 from tools_app.calls.background.tasks import run_call
-from tools_app.runtime import api_sources, process, worker_commands
+from tools_app.catalog.kinds.openapi import reading as api_sources
+from tools_app.runtime import process
 
 # Registered by their import.
 REGISTERED = (run_call, worker_commands)

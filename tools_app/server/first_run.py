@@ -7,12 +7,12 @@ from django.contrib.auth import get_user_model
 from django.db.models import Q
 from django.utils.crypto import get_random_string
 
-from tools_app.access import keys
-from tools_app.access.snippets import clients
 from tools_app.audit.changes import changes
 from tools_app.catalog import authoring
-from tools_app.catalog.kinds import python
+from tools_app.catalog.kinds.python import runner as python
 from tools_app.models import ApiKey, Tenant
+from tools_app.tenants import keys
+from tools_app.tenants.snippets import clients
 
 ADMIN_USERNAME = "admin"
 DEMO_SLUG = "demo"

@@ -14,9 +14,9 @@ from kombu.exceptions import KombuError
 from kombu.exceptions import OperationalError as BrokerError
 
 from tools_app.core import schema_state
+from tools_app.core.telemetry.scrubbing import scrubbed
 from tools_app.doctor import configuration
 from tools_app.server import startup_errors
-from tools_app.telemetry.scrubbing import scrubbed
 
 CONNECT_SECONDS = 3
 

@@ -10,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import Error as DatabaseError
 
 from tools_app.core import schema_state
-from tools_app.telemetry.scrubbing import scrubbed
+from tools_app.core.telemetry.scrubbing import scrubbed
 
 # The maximum number of exceptions examined in a chain.
 MAX_CAUSES = 10

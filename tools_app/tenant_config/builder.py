@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 from django.core.exceptions import ValidationError
 
-from tools_app.access.oauth import hosts, tenant_scopes
 from tools_app.catalog import toolsets
-from tools_app.catalog.kinds import http
-from tools_app.catalog.sources.settings import source_faults
+from tools_app.catalog.kinds.http import runner as http
+from tools_app.catalog.kinds.openapi.sources.settings import source_faults
 from tools_app.catalog.validation.items import Faults, prompt_faults, resource_faults, tool_faults
 from tools_app.catalog.validation.mime_types import mime_type_of
+from tools_app.identity.oauth import hosts, tenant_scopes
 from tools_app.models import (
     ApiSource,
     ClientPolicy,

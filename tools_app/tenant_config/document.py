@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tools_app.catalog import versioned
 from tools_app.core.yaml_events import YamlError
-from tools_app.models import Tenant, versioned
+from tools_app.models import Tenant
 from tools_app.tenant_config.fields import (
     CLIENT_FIELDS,
     CLIENT_MODEL,

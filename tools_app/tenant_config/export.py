@@ -7,7 +7,7 @@ import msgspec
 import yaml
 from django.db.models import QuerySet
 
-from tools_app.catalog.kinds import http
+from tools_app.catalog.kinds.http import runner as http
 from tools_app.models import ApiSource, Prompt, Resource, Tenant, Tool, ToolKind
 from tools_app.tenant_config import documents, operations, service_clients
 from tools_app.tenant_config.document import FORMAT

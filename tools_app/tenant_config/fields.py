@@ -10,12 +10,12 @@ from typing import Any, Final
 import orjson
 from django.db import models
 
-from tools_app.access import keys
-from tools_app.access.oauth import hosts, tenant_scopes
 from tools_app.alerts.destinations import MAX_DESTINATIONS, MAX_RULES
 from tools_app.alerts.serializers import AlertDestinationDocument, AlertRuleDocument
+from tools_app.catalog import versioned
 from tools_app.catalog.shaping import SHAPING_FIELDS
-from tools_app.issuers.setup import MAX_ISSUERS
+from tools_app.identity.issuers.setup import MAX_ISSUERS
+from tools_app.identity.oauth import hosts, tenant_scopes
 from tools_app.models import (
     MAX_TOOLSETS,
     ApiSource,
@@ -29,8 +29,8 @@ from tools_app.models import (
     Tool,
     Toolset,
     Upstream,
-    versioned,
 )
+from tools_app.tenants import keys
 from tools_app.upstreams.drafts import MAX_UPSTREAMS
 
 Row = Mapping[str, Any]

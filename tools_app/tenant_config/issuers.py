@@ -9,7 +9,7 @@ from typing import Final
 
 from django.core.exceptions import ValidationError
 
-from tools_app.issuers import saml_metadata, setup
+from tools_app.identity.issuers import saml_metadata, setup
 from tools_app.models import Issuer, IssuerProtocol, IssuerUse
 from tools_app.tenant_config.document import Problem
 from tools_app.tenant_config.fields import ISSUERS

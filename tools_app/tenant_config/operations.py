@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tools_app.catalog.sources.plan import GENERATED, OVERRIDABLE
+from tools_app.catalog.kinds.openapi.sources.plan import GENERATED, OVERRIDABLE
 from tools_app.models import ApiSource, Tool
 from tools_app.tenant_config.fields import Row
 

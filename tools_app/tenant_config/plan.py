@@ -9,27 +9,17 @@ import orjson
 from django.contrib.auth.models import User
 from django.db.models import RestrictedError
 
-from tools_app.access import permissions
 from tools_app.catalog import authoring
-from tools_app.catalog.sources.settings import save_source
+from tools_app.catalog.kinds.openapi.sources.settings import save_source
 from tools_app.catalog.toolsets import why_not_deleted
 from tools_app.core.documents import Document
-from tools_app.models import (
-    ApiSource,
-    Issuer,
-    Prompt,
-    Resource,
-    ServiceClient,
-    Tenant,
-    Tool,
-    Toolset,
-    Upstream,
-)
+from tools_app.models import ApiSource, Issuer, Prompt, Resource, ServiceClient, Tenant, Tool, Toolset, Upstream
 from tools_app.tenant_config import builder, documents, issuers, service_clients, upstreams
 from tools_app.tenant_config.document import Configuration, Problem
 from tools_app.tenant_config.export import described, described_row, own_rows, settings_of
 from tools_app.tenant_config.fields import SECTIONS, Offer, Plain, Row, Section
 from tools_app.tenant_config.steps import Plan, Step, StepAction
+from tools_app.tenants import permissions
 
 SETTINGS: Final = "settings"
 OF_AN_UPSTREAM: Final = "an upstream offers this name. Give the row another name, or the upstream another prefix."

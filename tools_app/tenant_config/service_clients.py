@@ -12,14 +12,14 @@ from typing import Any, Final
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 
-from tools_app.access import keys
-from tools_app.access.oauth import key_sets, service_clients
-from tools_app.audit.changes import service_clients as recorded
+from tools_app.identity.oauth import key_sets, service_clients
+from tools_app.identity.oauth import service_client_changes as recorded
 from tools_app.models import ServiceClient, Tenant, Toolset
 from tools_app.tenant_config.document import Problem
 from tools_app.tenant_config.fields import CLIENT_FIELDS, SERVICE_CLIENTS, Row, default_of
 from tools_app.tenant_config.reader import Path
 from tools_app.tenant_config.steps import Plan, Step, StepAction
+from tools_app.tenants import keys
 
 WORD: Final = "service client"
 # Fields of the file that are no columns with the same value.

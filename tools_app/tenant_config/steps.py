@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 
+from tools_app.core import diff
+from tools_app.core.diff import DiffLine
 from tools_app.core.documents import Document
 from tools_app.models import ServiceClient, Tenant
 from tools_app.tenant_config.document import Problem
@@ -36,6 +38,16 @@ class Step:
     def sides(self) -> tuple[Row, Row]:
         """Return before and after as JSON values for comparison: a file as its length and hash."""
         return _comparable(self.before), _comparable(self.after)
+
+    @property
+    def diff(self) -> list[DiffLine]:
+        """Return the lines of both sides, with what changed."""
+        before, after = self.sides
+        if self.doing == StepAction.CREATE:
+            return [DiffLine("added", line) for line in diff.laid_out(after)]
+        if self.doing == StepAction.DELETE:
+            return [DiffLine("removed", line) for line in diff.laid_out(before)]
+        return diff.lines(before, after)
 
 
 @dataclass

@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 
 from django.db import Error
 
-from tools_app.access import sessions
-from tools_app.access.principal import Credential, Principal
-from tools_app.access.sessions import SessionFacts
-from tools_app.calls import limits, run, stop_reasons
+from tools_app.calls import limits, run, sessions, stop_reasons
 from tools_app.calls.background import delivery
+from tools_app.calls.sessions import SessionFacts
 from tools_app.calls.stop_reasons import StopReason
 from tools_app.core.fair_scheduler import LARGE_BYTES
+from tools_app.identity.principal import Credential, Principal
 from tools_app.methods import lifecycle, notifications, subscriptions
 from tools_app.methods.context import RequestContext, modern_context, session_context
 from tools_app.protocol import inbound, jsonrpc

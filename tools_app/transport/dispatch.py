@@ -11,6 +11,9 @@ from django.db import Error
 from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.core import request_memory
 from tools_app.core.fair_scheduler import LARGE_BYTES
+from tools_app.core.telemetry import tracing
+from tools_app.core.telemetry.log_context import log_fields
+from tools_app.core.telemetry.scrubbing import scrubbed
 from tools_app.core.tracebacks import clear_traceback
 from tools_app.methods import completion, lifecycle, permissions, prompts, resources, subscriptions, tasks, tools
 from tools_app.methods.context import Cancelled, Handler, RequestContext, handler_of
@@ -18,9 +21,6 @@ from tools_app.models import TOOLS_CALL
 from tools_app.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, OVER_LIMIT, RpcError, store_gone
 from tools_app.protocol.jsonrpc import Malformed, Message, Request, id_json, result_message
 from tools_app.protocol.versions import Era
-from tools_app.telemetry import tracing
-from tools_app.telemetry.log_context import log_fields
-from tools_app.telemetry.scrubbing import scrubbed
 from tools_app.transport.request import BodyRefused
 from tools_app.transport.responses import Reply, refusal
 

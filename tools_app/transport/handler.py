@@ -13,9 +13,17 @@ from typing import ClassVar
 from django.db import DatabaseError
 from django.http.request import split_domain_port, validate_host
 
-from tools_app.access.oauth import resources, tenant_scopes
-from tools_app.access.oauth.scopes import CALL, SCOPES
-from tools_app.access.principal import (
+from tools_app.audit.recorder import denials
+from tools_app.audit.recorder.denials import Denial
+from tools_app.audit.recorder.recorder import RecorderUnavailable
+from tools_app.calls import limits
+from tools_app.core import hub_path, request_origin
+from tools_app.core.config import config
+from tools_app.core.urls import split_url
+from tools_app.identity.issuers import direct
+from tools_app.identity.oauth import resources, tenant_scopes
+from tools_app.identity.oauth.scopes import CALL, SCOPES
+from tools_app.identity.principal import (
     Credential,
     Principal,
     anonymous_principal,
@@ -25,14 +33,6 @@ from tools_app.access.principal import (
     is_known,
     rate_limit_key,
 )
-from tools_app.audit.recorder import denials
-from tools_app.audit.recorder.denials import Denial
-from tools_app.audit.recorder.recorder import RecorderUnavailable
-from tools_app.calls import limits
-from tools_app.core import hub_path, request_origin
-from tools_app.core.config import config
-from tools_app.core.urls import split_url
-from tools_app.issuers import direct
 from tools_app.methods import permissions
 from tools_app.protocol.errors import INVALID_REQUEST, NOT_PERMITTED, RpcError
 from tools_app.protocol.jsonrpc import Message, Request

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from tools_app.access.principal import Principal
 from tools_app.core import large_work, request_memory
 from tools_app.core.fair_scheduler import LARGE_BYTES
+from tools_app.identity.principal import Principal
 from tools_app.protocol import jsonrpc
 
 Authenticate = Callable[[], Awaitable[Principal | None]]

@@ -14,9 +14,8 @@ from uuid import UUID
 from channels.generic.http import AsyncHttpConsumer
 from django.db import Error, OperationalError
 
-from tools_app.access import sessions
-from tools_app.access.sessions import Negotiation
-from tools_app.calls import limits
+from tools_app.calls import limits, sessions
+from tools_app.calls.sessions import Negotiation
 from tools_app.core.config import config
 from tools_app.core.database import MAX_SECONDS, run_in_db_thread, run_in_db_thread_unbounded
 from tools_app.core.notifications import publish

@@ -17,12 +17,12 @@ from django.contrib.auth import get_user
 from django.db import Error
 from django.http import HttpRequest
 
-from tools_app.access import tokens
-from tools_app.access.issuers import directory
-from tools_app.access.principal import client_ip
 from tools_app.core import request_memory
 from tools_app.core.config import config
 from tools_app.core.database import run_in_db_thread
+from tools_app.identity import personal_tokens as tokens
+from tools_app.identity.people import directory
+from tools_app.identity.principal import client_ip
 from tools_app.transport.request import (
     Application,
     BodyRefused,

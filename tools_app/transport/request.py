@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, ClassVar, Final
 
-from tools_app.access.principal import client_ip
 from tools_app.core import fair_scheduler, request_memory
 from tools_app.core.config import config
+from tools_app.identity.principal import client_ip
 from tools_app.transport.request_head import FORWARDED_FOR, Scope, head_of, query_parameter
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
 
-from tools_app.access.principal import Credential
+from tools_app.identity.principal import Credential
 from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.protocol.inbound import ROUTING_HEADERS, accepted, mismatch
 from tools_app.protocol.mirrored import PREFIX as PARAMETER_PREFIX

@@ -3,12 +3,12 @@
 import asyncio
 from time import monotonic
 
-from tools_app.access.limits import limits
 from tools_app.calls import run, upstream_tasks
 from tools_app.calls.background import enqueue
 from tools_app.calls.stop_reasons import SHUTDOWN
 from tools_app.models import Outcome
 from tools_app.runtime import process
+from tools_app.tenants.limits import limits
 from tools_app.transport import state
 from tools_app.upstreams.exchanges import direct
 

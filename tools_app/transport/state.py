@@ -7,16 +7,17 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
-from tools_app.access import impersonation, principal, sessions
-from tools_app.access.oauth import tenant_scopes
-from tools_app.calls import run
+from tools_app.calls import run, sessions
 from tools_app.catalog import compiled
 from tools_app.core import request_memory
 from tools_app.core.fair_scheduler import FairScheduler
 from tools_app.core.notifications.listener import TopicListener
-from tools_app.issuers import direct
+from tools_app.core.telemetry.registry import metrics_registry
+from tools_app.identity import principal
+from tools_app.identity.issuers import direct
+from tools_app.identity.oauth import tenant_scopes
 from tools_app.runtime import process
-from tools_app.telemetry.registry import metrics_registry
+from tools_app.tenants import impersonation
 from tools_app.transport.responses import SharedTimer
 from tools_app.transport.streams import KeepAliveTimer, OpenStreams
 from tools_app.upstreams.exchanges import direct as direct_upstreams

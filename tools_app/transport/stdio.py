@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from queue import SimpleQueue
 
 from tools_app.core.config import config
-from tools_app.core.threads import start_thread
+from tools_app.core.process.threads import start_thread
 from tools_app.protocol import jsonrpc
 from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.transport import state

@@ -4,8 +4,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
-from tools_app.access.principal import rate_limit_key
 from tools_app.core.fair_scheduler import Group
+from tools_app.identity.principal import rate_limit_key
 from tools_app.protocol.errors import RpcError
 from tools_app.transport import state
 from tools_app.transport.request import Application, remote_address

@@ -9,13 +9,12 @@ from typing import Any
 
 from channels.generic.http import AsyncHttpConsumer
 
-from tools_app.access import sessions
-from tools_app.access.oauth.scopes import CALL
-from tools_app.access.principal import Principal
-from tools_app.access.sessions import SessionFacts
-from tools_app.calls import limits
+from tools_app.calls import limits, sessions
+from tools_app.calls.sessions import SessionFacts
 from tools_app.core import fair_scheduler, request_memory
 from tools_app.core.config import config
+from tools_app.identity.oauth.scopes import CALL
+from tools_app.identity.principal import Principal
 from tools_app.methods import lifecycle, notifications, resume, subscriptions
 from tools_app.methods.context import RequestContext, modern_context, session_context
 from tools_app.protocol import inbound, jsonrpc

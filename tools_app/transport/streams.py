@@ -12,10 +12,12 @@ from math import ceil
 from typing import Final
 from uuid import UUID
 
-from tools_app.access import last_used, principal, sessions
-from tools_app.access.principal import Credential, Principal
-from tools_app.access.sessions import SessionFacts
+from tools_app.calls import sessions
+from tools_app.calls.sessions import SessionFacts
 from tools_app.core.config import config
+from tools_app.identity import principal
+from tools_app.identity.principal import Credential, Principal
+from tools_app.tenants import last_used
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,8 @@ from typing import Any, Final, Protocol
 
 import orjson
 
+from tools_app.catalog.tool_api.elicitation import declares
+from tools_app.catalog.tool_api.results import size_of
 from tools_app.core import hub_path, large_work
 from tools_app.core.http.errors import RequestFailed
 from tools_app.protocol import exact_json
@@ -31,8 +33,6 @@ from tools_app.protocol.inbound import (
     encoded,
 )
 from tools_app.protocol.versions import HANDSHAKE_VERSIONS, LATEST_HANDSHAKE, LATEST_MODERN, MODERN_VERSIONS
-from tools_app.tool_api.elicitation import declares
-from tools_app.tool_api.results import size_of
 from tools_app.upstreams.errors import ErrorResponse, Refused, SessionExpired, TooLarge, UpstreamFailed, result_of
 
 CLIENT: Final = {"name": "mcphub", "version": "0.1.0"}

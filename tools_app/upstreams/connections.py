@@ -20,13 +20,13 @@ from time import monotonic
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from tools_app.catalog.kinds.upstream import Endpoint, Pin, digest_of
+from tools_app.catalog.kinds.upstream.runner import Endpoint, Pin, digest_of
+from tools_app.catalog.tool_api.results import ToolError
 from tools_app.core.circuit_breaker import CircuitBreaker
-from tools_app.core.runtime import Service
-from tools_app.core.thread_loops import new_loop
+from tools_app.core.process.runtime import Service
+from tools_app.core.process.thread_loops import new_loop
 from tools_app.core.tracebacks import clear_traceback
 from tools_app.models import ItemKind
-from tools_app.tool_api.results import ToolError
 from tools_app.upstreams.client import Client, Message, ServerInfo
 from tools_app.upstreams.errors import ErrorResponse, Refused, TooLarge, UpstreamFailed
 from tools_app.upstreams.exchanges.pages import COMPLETED, OpenPages

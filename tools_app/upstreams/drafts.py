@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tools_app.catalog.kinds import templates
-from tools_app.catalog.kinds.http_config import RESERVED_HEADERS
+from tools_app.catalog.kinds.http.config import RESERVED_HEADERS
 from tools_app.catalog.kinds.templates import BadTemplate
 from tools_app.core.config import config
 from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.models import Upstream, UpstreamTransport
-from tools_app.models.upstreams import MAX_ISSUER
 from tools_app.upstreams import commands
 from tools_app.upstreams.credentials.discovery import valid_scopes
 from tools_app.upstreams.credentials.tokens import MAX_CLIENT_ID
+from tools_app.upstreams.models import MAX_ISSUER
 
 MAX_UPSTREAMS: Final = 100
 MAX_ENTRIES: Final = 20

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
+from tools_app.catalog.tool_api.results import ToolError
 from tools_app.core import request_memory
 from tools_app.core.http.errors import RequestFailed
-from tools_app.tool_api.results import ToolError
 
 # Of what an upstream says, in errors: cut only after its secrets were redacted.
 MAX_ERROR_LENGTH: Final = 2000

@@ -11,12 +11,26 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from tools_app.audit.recorder.recorder import RecorderUnavailable
-from tools_app.catalog.kinds import upstream
-from tools_app.catalog.kinds.completion import MAX_VALUES
-from tools_app.catalog.kinds.upstream import Endpoint, Pin
+from tools_app.catalog.completion import MAX_VALUES
+from tools_app.catalog.kinds.upstream import runner as upstream
+from tools_app.catalog.kinds.upstream.runner import Endpoint, Pin
+from tools_app.catalog.tool_api.context import CapabilityMissing, ToolContext
+from tools_app.catalog.tool_api.elicitation import declares
+from tools_app.catalog.tool_api.results import (
+    CallCancelled,
+    PromptResult,
+    ProtocolError,
+    ResourceNotFound,
+    ResourceResult,
+    ToolError,
+    ToolResult,
+    failed,
+    size_of,
+)
 from tools_app.core import large_work
 from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.sanitize import sanitized
+from tools_app.core.telemetry.secret_names import Scrubber
 from tools_app.models import ItemKind
 from tools_app.protocol import exact_json
 from tools_app.protocol import mirrored as mirroring
@@ -32,20 +46,6 @@ from tools_app.protocol.inbound import encoded
 from tools_app.protocol.jsonrpc import MAX_COMPLETED_LENGTH
 from tools_app.protocol.mirrored import Mirrored
 from tools_app.protocol.versions import LOG_LEVELS
-from tools_app.telemetry.secret_names import Scrubber
-from tools_app.tool_api.context import CapabilityMissing, ToolContext
-from tools_app.tool_api.elicitation import declares
-from tools_app.tool_api.results import (
-    CallCancelled,
-    PromptResult,
-    ProtocolError,
-    ResourceNotFound,
-    ResourceResult,
-    ToolError,
-    ToolResult,
-    failed,
-    size_of,
-)
 from tools_app.upstreams import connections
 from tools_app.upstreams.client import TASKS_CAPABILITY, Message
 from tools_app.upstreams.connections import Connection

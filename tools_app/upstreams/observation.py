@@ -15,13 +15,14 @@ from django.db import DatabaseError, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from tools_app.catalog.kinds.upstream import Endpoint, digest_of
+from tools_app.catalog import versioned
+from tools_app.catalog.kinds.upstream.runner import Endpoint, digest_of
 from tools_app.catalog.validation.sizes import MAX_JSON_BYTES, json_size_fault
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.sanitize import for_column, has_nul, sanitized
-from tools_app.models import ItemState, Upstream, UpstreamItem, UpstreamStatus, versioned
-from tools_app.telemetry.logs import first_of
-from tools_app.telemetry.secret_names import Scrubber
+from tools_app.core.telemetry.logs import first_of
+from tools_app.core.telemetry.secret_names import Scrubber
+from tools_app.models import ItemState, Upstream, UpstreamItem, UpstreamStatus
 from tools_app.upstreams.client import ServerInfo
 from tools_app.upstreams.warnings import warnings_of
 

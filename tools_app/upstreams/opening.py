@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from tools_app.catalog.kinds.upstream import Endpoint
+from tools_app.catalog.kinds.upstream.runner import Endpoint
 from tools_app.core.config import config
 from tools_app.core.http.addresses import parse_networks
 from tools_app.core.http.urls import InvalidUrl, parse_url

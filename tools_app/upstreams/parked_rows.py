@@ -12,10 +12,10 @@ from django.db import transaction
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from tools_app.audit.recorder.entries import process_id
+from tools_app.catalog.tool_api.results import CallLost
 from tools_app.core import encryption
 from tools_app.models import ParkedCall, ParkedStatus, Process, RunningCall, Tenant
 from tools_app.protocol import exact_json
-from tools_app.tool_api.results import CallLost
 
 # Rows, ended ones too: of one holder, whose calls keep a connection each, of one tenant, one upstream and one API key.
 MAX_PARKED: Final = 500

@@ -20,14 +20,14 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from tools_app.audit.recorder.entries import process_id
+from tools_app.catalog.tool_api.results import CallLost, ToolError, size_of
 from tools_app.core import large_work
 from tools_app.core.database import run_in_db_thread
+from tools_app.core.ids import new_id
 from tools_app.core.notifications import publish
 from tools_app.core.notifications.listener import Subscription, TopicListener
 from tools_app.models import ParkedStatus
-from tools_app.models.ids import new_id
 from tools_app.protocol import exact_json
-from tools_app.tool_api.results import CallLost, ToolError, size_of
 from tools_app.upstreams import parked_rows
 from tools_app.upstreams.client import Listen, Message
 from tools_app.upstreams.errors import ErrorResponse, TaskFailed, UpstreamFailed

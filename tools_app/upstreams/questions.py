@@ -7,12 +7,12 @@ upstream, and its call goes on.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tools_app.catalog.tool_api.elicitation import Elicit, Elicited, ElicitUrl, ListRoots, Question, Sample, declares
 from tools_app.core.sanitize import has_nul
 from tools_app.protocol import exact_json
 from tools_app.protocol.content import valid_sampling
 from tools_app.protocol.forms import form_schema
 from tools_app.protocol.schema import InvalidSchema
-from tools_app.tool_api.elicitation import Elicit, Elicited, ElicitUrl, ListRoots, Question, Sample, declares
 
 # The capabilities that decide what an upstream may ask.
 CAPABILITY_PATHS: Final = ("elicitation", "elicitation.url", "sampling", "sampling.tools", "sampling.context", "roots")

@@ -9,11 +9,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tools_app.catalog.tool_api.context import CAPABILITY_AREAS, MAX_QUESTIONS
 from tools_app.core.config import config
 from tools_app.protocol import exact_json
 from tools_app.protocol.errors import INTERNAL_ERROR
 from tools_app.protocol.jsonrpc import MAX_ANSWER_NAME_LENGTH
-from tools_app.tool_api.context import CAPABILITY_AREAS, MAX_QUESTIONS
 from tools_app.upstreams.client import Listen, Message, answer_unsupported, ignore
 from tools_app.upstreams.questions import Request
 from tools_app.upstreams.sessions import Lease

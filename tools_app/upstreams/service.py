@@ -17,17 +17,20 @@ from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from tools_app.access.limits import limits
-from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.audit.changes import changes
 from tools_app.catalog import authoring, uri_templates
-from tools_app.catalog.kinds import upstream as kind
+from tools_app.catalog.kinds.upstream import runner as kind
+from tools_app.catalog.models import PROMPT_NAME, RESOURCE_URI, TOOL_NAME, TaskSupport
+from tools_app.catalog.tool_api.results import ToolError
 from tools_app.catalog.validation.items import check_tool_annotations
 from tools_app.catalog.validation.reserved import reserved_fault
 from tools_app.catalog.validation.resources import check_annotations
 from tools_app.catalog.validation.shapes import check_icons
 from tools_app.catalog.validation.sizes import MAX_DESCRIPTION_LENGTH
+from tools_app.catalog.versioned import check_count
+from tools_app.core.ids import new_id
 from tools_app.core.sanitize import sanitized
+from tools_app.core.telemetry.secret_names import Scrubber
 from tools_app.models import (
     Action,
     ItemKind,
@@ -42,15 +45,12 @@ from tools_app.models import (
     UpstreamItem,
     UpstreamStatus,
 )
-from tools_app.models.catalog import PROMPT_NAME, RESOURCE_URI, TOOL_NAME, TaskSupport
-from tools_app.models.ids import new_id
-from tools_app.models.versioned import check_count
 from tools_app.protocol import content
 from tools_app.protocol.mirrored import InvalidMirror, mirrored
 from tools_app.protocol.schema import CompiledSchema, InvalidSchema
 from tools_app.protocol.tool_schemas import arguments_schema, result_schema
-from tools_app.telemetry.secret_names import Scrubber
-from tools_app.tool_api.results import ToolError
+from tools_app.tenants.limits import limits
+from tools_app.tenants.limits.quotas import ConcurrencyLimit
 from tools_app.upstreams import connections
 from tools_app.upstreams.client import ServerInfo
 from tools_app.upstreams.connections import Connection

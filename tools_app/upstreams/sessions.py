@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Final
 from uuid import UUID
 
-from tools_app.tool_api.results import ToolError
+from tools_app.catalog.tool_api.results import ToolError
 from tools_app.upstreams.client import Client
 from tools_app.upstreams.errors import ErrorResponse, Refused, UpstreamFailed
 from tools_app.upstreams.questions import Profile

@@ -18,9 +18,9 @@ from uuid import UUID
 
 from django.conf import settings
 
-from tools_app.catalog.kinds.upstream import Endpoint
+from tools_app.catalog.kinds.upstream.runner import Endpoint
+from tools_app.core.telemetry.secret_names import Scrubber
 from tools_app.protocol import exact_json
-from tools_app.telemetry.secret_names import Scrubber
 from tools_app.upstreams import commands
 from tools_app.upstreams.client import Message
 from tools_app.upstreams.drafts import variable_fault

@@ -12,9 +12,9 @@ import msgspec
 from django.db import transaction
 
 from tools_app.audit.recorder.entries import process_id
+from tools_app.catalog.tool_api.context import ToolContext
 from tools_app.core import encryption
 from tools_app.models import CallStatus, Process, RunningCall, UpstreamTask
-from tools_app.tool_api.context import ToolContext
 
 # The owner of what a process has left to the others, by which they find it like that of a dead one.
 UNOWNED: Final = UUID(int=0)

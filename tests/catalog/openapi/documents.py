@@ -4,9 +4,9 @@ from typing import Any
 
 import orjson
 
-from tools_app.catalog.kinds.operation_config import parse_operation
-from tools_app.catalog.kinds.operation_request import Credential, build_operation
-from tools_app.catalog.openapi.operations import Operation, Parsed, parse
+from tools_app.catalog.kinds.openapi.config import parse_operation
+from tools_app.catalog.kinds.openapi.documents.operations import Operation, Parsed, parse
+from tools_app.catalog.kinds.openapi.request import Credential, build_operation
 from tools_app.core.http.client import Outbound
 from tools_app.core.http.urls import parse_url
 

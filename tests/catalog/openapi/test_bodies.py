@@ -6,7 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.catalog.openapi.documents import OK, only, parsed, post, request
-from tools_app.catalog.openapi.operations import Operation
+from tools_app.catalog.kinds.openapi.documents.operations import Operation
 
 ITEM = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
 BYTES = {"type": "string", "format": "binary"}

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from tools_app.catalog.kinds import operation_styles
-from tools_app.catalog.openapi import arguments as openapi_arguments
-from tools_app.catalog.openapi import operations as openapi
-from tools_app.catalog.openapi import reader as openapi_reader
-from tools_app.catalog.openapi import selection
-from tools_app.catalog.sources import settings as source_settings
+from tools_app.catalog.kinds.openapi import styles as operation_styles
+from tools_app.catalog.kinds.openapi.documents import arguments as openapi_arguments
+from tools_app.catalog.kinds.openapi.documents import operations as openapi
+from tools_app.catalog.kinds.openapi.documents import reader as openapi_reader
+from tools_app.catalog.kinds.openapi.documents import selection
+from tools_app.catalog.kinds.openapi.sources import settings as source_settings
+from tools_app.catalog.tool_api.results import ToolError
 from tools_app.models import ApiSource, Tenant
-from tools_app.tool_api.results import ToolError
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from tests.catalog.openapi.documents import OK, document, get, post
-from tools_app.catalog.openapi import bundle
-from tools_app.catalog.openapi.operations import Operation, Parsed, parse
-from tools_app.catalog.openapi.reader import UnreadableDocument
+from tools_app.catalog.kinds.openapi.documents import bundle
+from tools_app.catalog.kinds.openapi.documents.operations import Operation, Parsed, parse
+from tools_app.catalog.kinds.openapi.documents.reader import UnreadableDocument
 
 BASE = "https://api.example/v1/openapi.json"
 PET = {"type": "object", "properties": {"name": {"type": "string"}, "parent": {"$ref": "#"}}}

@@ -7,9 +7,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.catalog.openapi.documents import document, only, post
-from tools_app.catalog.openapi.operations import ParseOptions, parse
-from tools_app.catalog.openapi.reader import UnreadableDocument
-from tools_app.catalog.openapi.schemas import ANY_SCHEMA, MAX_DEFINITIONS_BYTES
+from tools_app.catalog.kinds.openapi.documents.operations import ParseOptions, parse
+from tools_app.catalog.kinds.openapi.documents.reader import UnreadableDocument
+from tools_app.catalog.kinds.openapi.documents.schemas import ANY_SCHEMA, MAX_DEFINITIONS_BYTES
 from tools_app.protocol import schema_bounds
 
 CUT = {"description": ANY_SCHEMA}
@@ -202,7 +202,7 @@ def test_only_selected_operations_are_read(selection: list[str], keys: list[str]
 
 
 def test_the_number_of_operations_is_bounded_for_those_that_are_selected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools_app.catalog.openapi.operations.MAX_OPERATIONS", 2)
+    monkeypatch.setattr("tools_app.catalog.kinds.openapi.documents.operations.MAX_OPERATIONS", 2)
     broken = {"/broken": {"get": {"parameters": [{"$ref": "#/nowhere"}]}}}
     data = orjson.dumps(document({**SHELVES, **broken}))
 

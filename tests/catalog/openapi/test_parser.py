@@ -10,10 +10,10 @@ from jsonschema import Draft202012Validator
 
 from tests.catalog.openapi.documents import OK, document, get, only, parsed, post, request
 from tests.linear import assert_linear
-from tools_app.catalog.openapi.document import Document
-from tools_app.catalog.openapi.operations import parse
-from tools_app.catalog.openapi.reader import MAX_ALIASES, MAX_DEPTH, UnreadableDocument, read
-from tools_app.catalog.openapi.schemas import Schemas
+from tools_app.catalog.kinds.openapi.documents.document import Document
+from tools_app.catalog.kinds.openapi.documents.operations import parse
+from tools_app.catalog.kinds.openapi.documents.reader import MAX_ALIASES, MAX_DEPTH, UnreadableDocument, read
+from tools_app.catalog.kinds.openapi.documents.schemas import Schemas
 
 
 def schema_of(paths: dict[str, Any], version: str = "3.1.0", **more: Any) -> Any:
@@ -244,14 +244,14 @@ def test_a_body_of_too_many_parts_is_one_argument() -> None:
 
 
 def test_a_document_that_needs_too_much_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools_app.catalog.openapi.document.MAX_STEPS", 5000)
+    monkeypatch.setattr("tools_app.catalog.kinds.openapi.documents.document.MAX_STEPS", 5000)
     paths = {f"/a{n}": post({"$ref": "#/components/schemas/s0"}) for n in range(10)}
     with pytest.raises(UnreadableDocument, match="too entangled"):
         parsed(paths, **repeated(8))
 
 
 def test_a_document_whose_operations_are_too_large_together_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools_app.catalog.openapi.operations.MAX_PARSED_BYTES", 1000)
+    monkeypatch.setattr("tools_app.catalog.kinds.openapi.documents.operations.MAX_PARSED_BYTES", 1000)
     with pytest.raises(UnreadableDocument, match="operations are larger"):
         parsed({f"/a{n}": get() for n in range(10)})
 

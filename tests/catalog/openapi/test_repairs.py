@@ -7,7 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.catalog.openapi.documents import document, get, only, parsed, post
-from tools_app.catalog.openapi.operations import Operation, ParseOptions, parse
+from tools_app.catalog.kinds.openapi.documents.operations import Operation, ParseOptions, parse
 
 TEXT = {"type": "string"}
 

@@ -13,9 +13,9 @@ from openapi_core.datatypes import RequestParameters
 from werkzeug.datastructures import Headers, ImmutableMultiDict
 
 from tests.catalog.openapi.documents import BASE, OK, document, get, only, parsed, post, request
-from tools_app.catalog.kinds.operation_request import Credential
+from tools_app.catalog.kinds.openapi.request import Credential
+from tools_app.catalog.tool_api.results import ToolError
 from tools_app.core.http.client import Outbound
-from tools_app.tool_api.results import ToolError
 
 
 class Sent:

@@ -9,11 +9,11 @@ import httpcore2
 import pytest
 
 from tests.web_services import WAIT_SECONDS
+from tools_app.catalog.tool_api.results import ToolResult
 from tools_app.core.http import network as module
 from tools_app.core.http.addresses import parse_networks
 from tools_app.core.http.errors import AddressBlocked, NameNotResolved
 from tools_app.core.http.network import NAME_THREADS, CheckedNetwork, system_addresses
-from tools_app.tool_api.results import ToolResult
 
 LOCAL = parse_networks(["127.0.0.0/8"])
 UNUSED = "2001:4860:4860::8888"

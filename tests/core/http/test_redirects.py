@@ -3,12 +3,12 @@ from typing import Any
 
 import pytest
 
+from tools_app.catalog.tool_api.results import ToolResult
 from tools_app.core.http.client import Outbound, Reply
 from tools_app.core.http.errors import RequestFailed
 from tools_app.core.http.redirects import redirected
 from tools_app.core.http.urls import parse_url
-from tools_app.telemetry.secret_names import Scrubber
-from tools_app.tool_api.results import ToolResult
+from tools_app.core.telemetry.secret_names import Scrubber
 
 HOME = parse_url("https://api.example.com/v1/x")
 HEADERS = (

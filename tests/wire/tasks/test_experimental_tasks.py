@@ -24,14 +24,14 @@ from tests.wire.client import (
     message_of,
 )
 from tests.wire.task_tools import ASKABLE, EXTENSION, Gate, accepted, error_for, get_task, result_of
-from tools_app.access import keys
-from tools_app.access.principal import Principal
 from tools_app.calls import run
 from tools_app.calls.background import start_task, task_state
 from tools_app.core.database import run_in_db_thread
+from tools_app.identity.principal import Principal
 from tools_app.methods import tasks as methods
 from tools_app.models import ApiKey, Call, CallAnswer, RunningCall, Tenant
 from tools_app.runtime import housekeeping
+from tools_app.tenants import keys
 from tools_app.toolkit import ProtocolError, ToolContext, ToolError, tool
 from tools_app.transport import delivery
 

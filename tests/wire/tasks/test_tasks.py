@@ -24,11 +24,11 @@ from tests.wire.client import (
     message_of,
 )
 from tests.wire.task_tools import ASKABLE, EXTENSION, Gate, accepted, error_for, get_task, result_of
-from tools_app.access import keys
 from tools_app.calls import run
 from tools_app.calls.background import start_task
 from tools_app.models import Call, CallAnswer, CallEvent, CallStatus, Membership, Role, RunningCall, Tenant
 from tools_app.runtime import housekeeping
+from tools_app.tenants import keys
 from tools_app.toolkit import ToolContext, tool
 
 MANY = 12

@@ -16,16 +16,16 @@ from django.urls import path, reverse
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
-from tools_app.access.permissions import tenant_permissions_of
-from tools_app.admin.base import shown_once
-from tools_app.admin.base.decorators import button, column
-from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, narrow
-from tools_app.admin.base.site import site
 from tools_app.alerts import delivery, destinations
 from tools_app.alerts.admin.log import send_tests
 from tools_app.alerts.models import AlertDelivery, AlertDestination, DestinationKind
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.core.urls import netloc_of
+from tools_app.tenants.permissions import tenant_permissions_of
+from tools_app.web.admin import shown_once
+from tools_app.web.admin.decorators import button, column
+from tools_app.web.admin.scoping import ScopedAdmin, TenantFilter, badge, narrow
+from tools_app.web.admin.site import site
 
 # The field with the address of each kind.
 ADDRESSES: Final = {DestinationKind.EMAIL: "email", DestinationKind.WEBHOOK: "url"}

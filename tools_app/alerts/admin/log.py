@@ -11,14 +11,14 @@ from django.urls import reverse
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from tools_app.admin.base.columns import cut_column, full_moment, moment_column
-from tools_app.admin.base.decorators import column
-from tools_app.admin.base.scoping import RecordAdmin, TenantFilter, badge, json_block
-from tools_app.admin.base.site import site
-from tools_app.admin.base.times import moment
 from tools_app.alerts import delivery, evaluation
 from tools_app.alerts.evaluation import TooManyTests
 from tools_app.alerts.models import Alert, AlertDelivery, AlertDestination, AlertRule, DeliveryStatus
+from tools_app.web.admin.columns import cut_column, full_moment, moment_column
+from tools_app.web.admin.decorators import column
+from tools_app.web.admin.scoping import RecordAdmin, TenantFilter, badge, json_block
+from tools_app.web.admin.site import site
+from tools_app.web.admin.times import moment
 
 COLOURS: Final = {
     DeliveryStatus.PENDING: "info",

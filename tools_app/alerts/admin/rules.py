@@ -16,15 +16,15 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
-from tools_app.access import permissions
-from tools_app.access.permissions import tenant_permissions_of
-from tools_app.admin.base.decorators import button, column
-from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge
-from tools_app.admin.base.site import site
-from tools_app.admin.base.times import moment
 from tools_app.alerts import destinations
 from tools_app.alerts.admin.log import send_tests
 from tools_app.alerts.models import MEASURES, Alert, AlertDelivery, AlertDestination, AlertKind, AlertRule
+from tools_app.tenants import permissions
+from tools_app.tenants.permissions import tenant_permissions_of
+from tools_app.web.admin.decorators import button, column
+from tools_app.web.admin.scoping import ScopedAdmin, TenantFilter, badge
+from tools_app.web.admin.site import site
+from tools_app.web.admin.times import moment
 
 RECENT: Final = 10
 FIRST_FIELDS: Final = ("tenant", "name", "kind", "enabled")

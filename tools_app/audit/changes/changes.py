@@ -22,8 +22,8 @@ import orjson
 from django.contrib.auth.models import User
 from django.db import connection, models, transaction
 
+from tools_app.core.ids import new_id
 from tools_app.models import Action, Change, Tenant, Via
-from tools_app.models.ids import new_id
 
 START: Final = sha256(b"mcphub changes v1\n").digest()
 # The PostgreSQL advisory lock for the end of the chain.

@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 
 from django.db.models import QuerySet
 
+from tools_app.core.ids import least_id
 from tools_app.models import Call
-from tools_app.models.ids import least_id
 
 # How long before its record a call may have started, in almost every case.
 MAX_CALL = timedelta(days=1)

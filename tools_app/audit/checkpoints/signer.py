@@ -30,7 +30,7 @@ from tools_app.audit.checkpoints.statements import (
 )
 from tools_app.audit.recorder.chain import heads as own_heads
 from tools_app.audit.recorder.entries import process_id
-from tools_app.core.runtime import Service
+from tools_app.core.process.runtime import Service
 from tools_app.models import Change, Checkpoint, Process
 
 log = logging.getLogger(__name__)

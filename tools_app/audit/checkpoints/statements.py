@@ -9,8 +9,8 @@ from uuid import UUID
 import msgspec
 
 from tools_app.audit.checkpoints import signing
+from tools_app.audit.models import Statement
 from tools_app.models import Checkpoint, Tenant
-from tools_app.models.audit import Statement
 
 EXPORTED = 500
 

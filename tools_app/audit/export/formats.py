@@ -15,10 +15,10 @@ from uuid import UUID
 
 import orjson
 
+from tools_app.calls.models import Texts
 from tools_app.core.packing import UnpackError
 from tools_app.core.relations import related
 from tools_app.models import Call, CallEvent, CallPayload, ExportFormat
-from tools_app.models.calls import Texts
 
 # For all calls of a chunk together, so that a call with a million events does not fill the memory.
 MAX_EVENTS: Final = 20_000

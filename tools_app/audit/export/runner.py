@@ -12,13 +12,13 @@ from django.db import transaction
 from django.http import QueryDict
 from django.utils import timezone
 
-from tools_app.access import permissions
 from tools_app.audit.changes import changes
 from tools_app.audit.export.formats import details_of, header, lines
 from tools_app.audit.search.iteration import expected, iterate_calls_in_scope
 from tools_app.audit.search.query import CallQuery
 from tools_app.audit.search.scope import Scope, scope_of
 from tools_app.models import Action, Call, Export, ExportFormat, ExportState
+from tools_app.tenants import permissions
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from uuid import UUID
 import orjson
 
 from tools_app.audit.recorder.entries import CallFinished, EventRow, Link
-from tools_app.core.runtime import Service
+from tools_app.core.process.runtime import Service
 from tools_app.models import Call, CallEvent
 
 # What a hash covers of a record, besides its events and payload, in this order and after the version.

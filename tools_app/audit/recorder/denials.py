@@ -16,10 +16,10 @@ from django.utils import timezone
 
 from tools_app.audit.recorder import recorder
 from tools_app.audit.recorder.entries import CallFinished, Facts, FinishedRow, Payload, process_id
-from tools_app.core.runtime import Service
+from tools_app.core.ids import new_id
+from tools_app.core.process.runtime import Service
 from tools_app.core.sanitize import for_column, sanitized
 from tools_app.models import Outcome
-from tools_app.models.ids import new_id
 
 MAX_ROWS = 60
 # Keeps a flood from one address from hiding requests from others.

@@ -12,9 +12,9 @@ from uuid import UUID
 
 import msgspec
 
-from tools_app.core.runtime import Service
+from tools_app.core.ids import new_id
+from tools_app.core.process.runtime import Service
 from tools_app.models import Process
-from tools_app.models.ids import new_id
 
 
 class Facts(NamedTuple):

@@ -20,10 +20,10 @@ from tools_app.audit.checkpoints import signer
 from tools_app.audit.recorder.entries import CallFinished, CallStarted, Entry, batch_of
 from tools_app.audit.recorder.writers import writer
 from tools_app.core.config import config
-from tools_app.core.runtime import Service
-from tools_app.core.threads import start_thread
+from tools_app.core.process.runtime import Service
+from tools_app.core.process.threads import start_thread
+from tools_app.core.telemetry.registry import metrics_registry
 from tools_app.models import BY_CALL_TOOL, TOOLS_CALL, Outcome
-from tools_app.telemetry.registry import metrics_registry
 
 log = logging.getLogger(__name__)
 

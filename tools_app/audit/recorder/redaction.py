@@ -13,8 +13,8 @@ from typing import Any, Final
 import orjson
 
 from tools_app.core.config import config
+from tools_app.core.telemetry.scrubbing import scrubbed
 from tools_app.protocol import exact_json
-from tools_app.telemetry.scrubbing import scrubbed
 
 HIDDEN: Final = "[redacted]"
 # Secret anywhere in a name ("db_password_old").

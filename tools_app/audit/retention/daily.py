@@ -9,7 +9,7 @@ from time import monotonic
 from tools_app.audit import partitions
 from tools_app.audit.recorder import entries
 from tools_app.audit.retention import retention
-from tools_app.core.threads import Job
+from tools_app.core.process.threads import Job
 from tools_app.models import Process
 
 DAY_SECONDS = 24 * 3600.0

@@ -20,8 +20,8 @@ from tools_app.audit import partitions
 from tools_app.audit.checkpoints import pruned
 from tools_app.audit.partitions import Month, Span
 from tools_app.audit.stats import storage
+from tools_app.core.ids import least_id
 from tools_app.models import Call, CallEvent, CallPayload, RunningCall, Session, Tenant
-from tools_app.models.ids import least_id
 
 log = logging.getLogger(__name__)
 

@@ -8,13 +8,13 @@ from django.db import OperationalError
 from django.db.models import prefetch_related_objects
 from django.utils import timezone
 
-from tools_app.access import permissions
 from tools_app.audit.search.pages import calls_at
 from tools_app.audit.search.plan import plan_of
 from tools_app.audit.search.query import CallQuery
 from tools_app.audit.search.scan import BatchSizer, PagePosition, count, guarded, scan
 from tools_app.audit.search.scope import Scope, scope_of
 from tools_app.models import Call
+from tools_app.tenants import permissions
 
 CHUNK: Final = 500
 # The target duration of a statement, and the maximum number of calls that it scans.

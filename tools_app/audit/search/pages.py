@@ -13,12 +13,12 @@ from typing import Final
 from django.db import OperationalError
 from django.utils import timezone
 
-from tools_app.access import permissions
 from tools_app.audit.search.plan import Plan, plan_of
 from tools_app.audit.search.query import CallQuery
 from tools_app.audit.search.scan import BatchSizer, Count, PagePosition, ScanResult, count, guarded, scan
 from tools_app.audit.search.scope import Scope, scope_of
 from tools_app.models import Call
+from tools_app.tenants import permissions
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from django.db.models import Q
 
 from tools_app.audit.search.query import ANONYMOUS, CallQuery, expression, has_stars
 from tools_app.audit.search.scope import Scope
+from tools_app.core.ids import least_id
 from tools_app.models import Outcome, methods_like
-from tools_app.models.ids import least_id
 
 # More are not merged: a statement with many arms takes longer to plan than to run.
 MAX_ARMS: Final = 30

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from uuid import UUID
 
-from tools_app.access import permissions
-from tools_app.access.permissions import TenantRole
 from tools_app.audit.search.query import BadQuery, CallQuery
 from tools_app.models import Tenant
+from tools_app.tenants import permissions
+from tools_app.tenants.permissions import TenantRole
 
 REFUSED = (
     "You may see who called what in this tenant, but not arguments and results, so they cannot be searched. "

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
+from tools_app.audit.models import DURATION_BOUNDS_US, DURATION_COLUMNS
 from tools_app.audit.recorder.entries import CallFinished
 from tools_app.models import Outcome
-from tools_app.models.audit import DURATION_BOUNDS_US, DURATION_COLUMNS
 
 NIL: Final = UUID(int=0)
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.db.models import QuerySet, Sum
 
+from tools_app.audit.models import DURATION_BOUNDS_US
 from tools_app.audit.stats import storage
 from tools_app.audit.stats.counters import (
     CALLS,
@@ -22,7 +23,6 @@ from tools_app.audit.stats.counters import (
     period_of,
 )
 from tools_app.models import CallFigures, Tenant
-from tools_app.models.audit import DURATION_BOUNDS_US
 
 MAX_ROWS: Final = 10
 HOUR: Final = timedelta(hours=1)

@@ -20,8 +20,8 @@ from tools_app.audit.retention.retention import RetentionPolicy
 from tools_app.audit.stats import counters, storage
 from tools_app.audit.stats.counters import NIL, Kind, Names, Numbers, period_of
 from tools_app.audit.stats.storage import DAY, HOUR
+from tools_app.core.ids import least_id, made_at
 from tools_app.models import Call
-from tools_app.models.ids import least_id, made_at
 
 PAGE: Final = 2000
 # Ids are created when calls start, but not at the same instant.

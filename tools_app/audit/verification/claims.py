@@ -20,9 +20,9 @@ from tools_app.audit.checkpoints.statements import (
     exported,
     opened,
 )
+from tools_app.audit.models import Statement
 from tools_app.audit.verification.report import Finding, Problem, Report
 from tools_app.models import ChainKind, ChainStart, Checkpoint
-from tools_app.models.audit import Statement
 
 CHECKPOINTS = 500
 

@@ -20,7 +20,7 @@ from kombu import Connection
 from kombu.exceptions import KombuError
 
 from tools_app.core.circuit_breaker import CircuitBreaker
-from tools_app.core.runtime import Service
+from tools_app.core.process.runtime import Service
 
 log = logging.getLogger(__name__)
 

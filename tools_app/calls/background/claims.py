@@ -22,12 +22,12 @@ from tools_app.calls.invocation import CallRecordBuilder, record_builder_of_row
 from tools_app.calls.run import CallOutcome, outcome_of
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import CompiledTool
+from tools_app.catalog.tool_api.results import failed
 from tools_app.core.batches import ThreadBatches
 from tools_app.core.database import guarded, submit_to_db_thread
-from tools_app.core.runtime import Service
+from tools_app.core.process.runtime import Service
+from tools_app.core.telemetry.registry import metrics_registry
 from tools_app.models import CallStatus, Outcome, RunningCall, Tenant
-from tools_app.telemetry.registry import metrics_registry
-from tools_app.tool_api.results import failed
 
 log = logging.getLogger(__name__)
 

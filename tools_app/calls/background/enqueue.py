@@ -5,7 +5,6 @@ import logging
 from functools import partial
 from uuid import UUID
 
-from tools_app.access.limits import limits
 from tools_app.audit.recorder import recorder
 from tools_app.audit.recorder.entries import CallFinished
 from tools_app.audit.recorder.recorder import RecorderUnavailable
@@ -18,9 +17,10 @@ from tools_app.calls.run import UNRECORDED
 from tools_app.catalog.compiled import CompiledTool
 from tools_app.core import large_work
 from tools_app.core.fair_scheduler import LARGE_BYTES
+from tools_app.core.telemetry.scrubbing import release_arguments
 from tools_app.models import CallStatus, Outcome
 from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
-from tools_app.telemetry.scrubbing import release_arguments
+from tools_app.tenants.limits import limits
 
 log = logging.getLogger(__name__)
 

@@ -14,19 +14,19 @@ from celery import current_app
 from django.conf import settings
 from kombu import Connection
 
-from tools_app.access.limits import limits
-from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.calls import tracing
 from tools_app.calls.background import broker
 from tools_app.calls.background.tasks import run_call
-from tools_app.core.runtime import Service
+from tools_app.core.process.runtime import Service
+from tools_app.tenants.limits import limits
+from tools_app.tenants.limits.quotas import ConcurrencyLimit
 
 # For how long a process uses a tenant's shard without asking for it again, and for how many tenants.
 REMEMBER_SECONDS: Final = 1.0
 MAX_REMEMBERED: Final = 10_000
 # A message that the broker does not confirm counts as not sent.
 CONFIRM_SECONDS: Final = 1.5
-# The control command of workers that ends the process of a call (`tools_app.runtime.worker_commands`).
+# The control command of workers that ends the process of a call (`tools_app.calls.background.worker_commands`).
 END_CALL: Final = "mcphub_end_call"
 
 # The shards of tenants that this process asked for last, and until when it uses them.

@@ -11,7 +11,6 @@ from django.db import Error
 from django.db.models import F
 from django.utils import timezone
 
-from tools_app.access.principal import Principal
 from tools_app.audit.recorder import recorder
 from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls import stop_reasons, uncertain
@@ -23,13 +22,14 @@ from tools_app.calls.events import Event, SendEvent
 from tools_app.calls.invocation import CallRecordBuilder, Invocation, call_topic, record_builder_of_row
 from tools_app.calls.run import UNRECORDED, CallOutcome, outcome_of
 from tools_app.catalog.compiled import CompiledTool
+from tools_app.catalog.tool_api.context import TASK_EVENT
+from tools_app.catalog.tool_api.results import InputRequired
 from tools_app.core import fair_scheduler
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.notifications.listener import TopicListener
+from tools_app.identity.principal import Principal
 from tools_app.models import CallAnswer, Outcome, RunningCall, TaskSupport
 from tools_app.protocol.errors import CAPABILITY_MISSING, INTERNAL_ERROR, METHOD_NOT_FOUND, OVER_LIMIT, RpcError
-from tools_app.tool_api.context import TASK_EVENT
-from tools_app.tool_api.results import InputRequired
 
 # After this time, a call of a tool with optional tasks becomes a task.
 TASK_AFTER_SECONDS = 1.0

@@ -12,7 +12,6 @@ from django.db import OperationalError, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from tools_app.access.principal import Principal
 from tools_app.audit.recorder.entries import process_id
 from tools_app.calls.background import enqueue
 from tools_app.calls.background.broker import BrokerUnavailable
@@ -21,11 +20,12 @@ from tools_app.calls.events import answer_purpose
 from tools_app.calls.invocation import CallRecordBuilder, call_topic
 from tools_app.calls.recorded_answers import deserialize
 from tools_app.calls.run import CallOutcome
+from tools_app.catalog.tool_api.results import ToolResult
 from tools_app.core import encryption
 from tools_app.core.database import MAX_SECONDS, run_in_db_thread, run_in_db_thread_unbounded
 from tools_app.core.notifications import publish
+from tools_app.identity.principal import Principal
 from tools_app.models import Call, CallAnswer, CallEvent, CallStatus, Outcome, RunningCall
-from tools_app.tool_api.results import ToolResult
 
 log = logging.getLogger(__name__)
 

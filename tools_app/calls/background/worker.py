@@ -24,24 +24,18 @@ from tools_app.calls import tracing as traced
 from tools_app.calls.background import claims
 from tools_app.calls.background.claims import Claim, NotStartable
 from tools_app.calls.conversation import OnStream, Rounds
-from tools_app.calls.invocation import (
-    CallRecordBuilder,
-    Round,
-    call_topic,
-    event_data,
-    set_log_context_of_row,
-)
+from tools_app.calls.invocation import CallRecordBuilder, Round, call_topic, event_data, set_log_context_of_row
 from tools_app.calls.run import CallOutcome, LocalCall, outcome_of, run_tool, stopped
 from tools_app.calls.stop_reasons import UNKNOWN
+from tools_app.catalog.tool_api.context import Caller, Emit, ToolContext
+from tools_app.catalog.tool_api.elicitation import Conversation, unused_name
+from tools_app.catalog.tool_api.results import InputRequired, failed
 from tools_app.core.database import run_in_db_thread, run_in_db_thread_unbounded
 from tools_app.core.notifications import publish
-from tools_app.core.thread_loops import thread_loops
+from tools_app.core.process.thread_loops import thread_loops
+from tools_app.core.telemetry import tracing
 from tools_app.models import CallStatus, Outcome, RunningCall
 from tools_app.protocol import exact_json
-from tools_app.telemetry import tracing
-from tools_app.tool_api.context import Caller, Emit, ToolContext
-from tools_app.tool_api.elicitation import Conversation, unused_name
-from tools_app.tool_api.results import InputRequired, failed
 
 log = logging.getLogger(__name__)
 

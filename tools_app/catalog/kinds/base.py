@@ -4,8 +4,8 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tools_app.tool_api.context import ToolContext
-from tools_app.tool_api.results import Result
+from tools_app.catalog.tool_api.context import ToolContext
+from tools_app.catalog.tool_api.results import Result
 
 
 @dataclass(frozen=True)

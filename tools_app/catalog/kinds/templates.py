@@ -11,9 +11,9 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
+from tools_app.catalog.tool_api.results import ToolError
 from tools_app.core.bounded_cache import cached_for_short_names
 from tools_app.protocol import exact_json
-from tools_app.tool_api.results import ToolError
 
 _TOKEN = re.compile(r"(?P<brace>\{\{|\}\})|\{(?P<secret>secret:)?(?P<name>[A-Za-z0-9_$.-]+)\}|(?P<literal>[^{}]+)")
 

@@ -7,10 +7,11 @@ error: a function that no installed app registers.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tools_app.catalog.kinds import http, python
-from tools_app.catalog.kinds import prompts as code_prompts
-from tools_app.catalog.kinds import resources as code_resources
-from tools_app.catalog.kinds.operation_config import parse_operation
+from tools_app.catalog import prompt_functions as code_prompts
+from tools_app.catalog import resource_functions as code_resources
+from tools_app.catalog.kinds.http import runner as http
+from tools_app.catalog.kinds.openapi.config import parse_operation
+from tools_app.catalog.kinds.python import runner as python
 from tools_app.catalog.validation import resources, shapes
 from tools_app.catalog.validation.mime_types import mime_type_fault
 from tools_app.catalog.validation.reserved import reserved_fault

@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from typing import Any, Literal
 
 from tools_app.catalog.kinds import templates
-from tools_app.catalog.kinds.http_config import ConfigProblem, HttpConfig, base_of, body_templates, parse_config
+from tools_app.catalog.kinds.http.config import ConfigProblem, HttpConfig, base_of, body_templates, parse_config
 from tools_app.core.http.addresses import block_reason, parse_networks
 from tools_app.models import Tenant
 

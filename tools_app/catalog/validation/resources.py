@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tools_app.catalog import uri_templates
-from tools_app.catalog.kinds import http, templates
+from tools_app.catalog.kinds import templates
+from tools_app.catalog.kinds.http import runner as http
 from tools_app.catalog.skills import MANIFEST, InvalidManifest, frontmatter
 from tools_app.catalog.validation.shapes import Shape, object_faults
 from tools_app.protocol.authoring_schema import SchemaProblem

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tools_app.catalog.kinds.stored import PLACEHOLDER
+from tools_app.catalog.stored import PLACEHOLDER
 from tools_app.protocol.authoring_schema import SchemaProblem
 from tools_app.protocol.schema_keywords import Path
 

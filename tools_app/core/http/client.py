@@ -22,13 +22,7 @@ import httpcore2
 from tools_app.core import request_memory
 from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.http.addresses import Network
-from tools_app.core.http.errors import (
-    TRANSPORT_ERRORS,
-    AddressBlocked,
-    NameNotResolved,
-    RequestFailed,
-    explain_error,
-)
+from tools_app.core.http.errors import TRANSPORT_ERRORS, AddressBlocked, NameNotResolved, RequestFailed, explain_error
 from tools_app.core.http.network import CONNECT_SECONDS, CheckedNetwork, CheckedStream, Resolver, system_addresses
 from tools_app.core.http.urls import Url
 

@@ -18,10 +18,10 @@ from typing import Any, Final, cast
 import httpcore2
 
 from tools_app.core import large_work
-from tools_app.core.fair_threads import FairThreads, QueueFull
 from tools_app.core.http.addresses import Address, Network, block_reason
 from tools_app.core.http.errors import AddressBlocked, NameNotResolved
-from tools_app.core.runtime import Service
+from tools_app.core.process.fair_threads import FairThreads, QueueFull
+from tools_app.core.process.runtime import Service
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tools_app.core.http.client import Outbound, Reply, RequestPolicy, deadline, exchange
 from tools_app.core.http.errors import RequestFailed
 from tools_app.core.http.urls import InvalidUrl, Url
-from tools_app.telemetry.secret_names import Scrubber
+from tools_app.core.telemetry.secret_names import Scrubber
 
 MAX_REDIRECTS = 5
 REDIRECTS = frozenset({301, 302, 303, 307, 308})

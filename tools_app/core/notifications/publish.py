@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 from channels.layers import get_channel_layer
 
-from tools_app.core.runtime import Service
-from tools_app.core.thread_loops import LoopThread
+from tools_app.core.process.runtime import Service
+from tools_app.core.process.thread_loops import LoopThread
 
 log = logging.getLogger(__name__)
 

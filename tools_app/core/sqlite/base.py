@@ -15,7 +15,7 @@ from typing import Any, Final
 from django.db import OperationalError
 from django.db.backends.sqlite3 import base
 
-from tools_app.core.runtime import Service
+from tools_app.core.process.runtime import Service
 
 # Statements that take SQLite's write lock without a transaction of their own.
 WRITE: Final = re.compile(r"\s*(?:INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECASE)

@@ -11,21 +11,21 @@ from django.core.management.base import CommandError
 from django.db import transaction
 
 from tools_app.audit.changes import changes
-from tools_app.catalog.kinds.http_config import ConfigProblem
-from tools_app.catalog.kinds.operation import settings_of
-from tools_app.catalog.kinds.operation_config import OperationConfig, base_url_of
-from tools_app.catalog.openapi.bundle import bundled
-from tools_app.catalog.openapi.operations import Parsed, TooManyOperations, parse
-from tools_app.catalog.openapi.reader import MAX_BYTES, TOO_LARGE, UnreadableDocument
-from tools_app.catalog.openapi.selection import Selection, faults_of
-from tools_app.catalog.sources import documents
-from tools_app.catalog.sources.plan import AppliedCounts, ApplyError, OperationChange, Plan, apply, plan
-from tools_app.catalog.sources.settings import save_source, source_faults
+from tools_app.catalog.kinds.http.config import ConfigProblem
+from tools_app.catalog.kinds.openapi.config import OperationConfig, base_url_of
+from tools_app.catalog.kinds.openapi.documents.bundle import bundled
+from tools_app.catalog.kinds.openapi.documents.operations import Parsed, TooManyOperations, parse
+from tools_app.catalog.kinds.openapi.documents.reader import MAX_BYTES, TOO_LARGE, UnreadableDocument
+from tools_app.catalog.kinds.openapi.documents.selection import Selection, faults_of
+from tools_app.catalog.kinds.openapi.models import MAX_CYCLE_DEPTH
+from tools_app.catalog.kinds.openapi.runner import settings_of
+from tools_app.catalog.kinds.openapi.sources import documents
+from tools_app.catalog.kinds.openapi.sources.plan import AppliedCounts, ApplyError, OperationChange, Plan, apply, plan
+from tools_app.catalog.kinds.openapi.sources.settings import save_source, source_faults
 from tools_app.catalog.validation.sizes import MAX_URL_LENGTH
 from tools_app.core.http.errors import RequestFailed
 from tools_app.management.base import RecordedCommand
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState, Tenant
-from tools_app.models.sources import MAX_CYCLE_DEPTH
 
 
 class Command(RecordedCommand):

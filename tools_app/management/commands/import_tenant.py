@@ -9,7 +9,6 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 from django.db import transaction
 
-from tools_app.admin.people.tenant_config import diff_of
 from tools_app.audit.changes import changes
 from tools_app.management.base import RecordedCommand
 from tools_app.models import Tenant
@@ -122,7 +121,7 @@ def _tenant(slug: str, configuration: Configuration) -> Tenant:
 def _lines(step: Step) -> list[str]:
     if step.doing == StepAction.DELETE:
         return []
-    return [f"{LINE_SIGNS[line.kind]} {line.text}" for line in diff_of(step)]
+    return [f"{LINE_SIGNS[line.kind]} {line.text}" for line in step.diff]
 
 
 def _agreed() -> bool:

@@ -10,10 +10,10 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 from django.utils import timezone
 
-from tools_app.access import keys
 from tools_app.management.base import RecordedCommand
 from tools_app.methods.permissions import check_method, check_name, check_network
 from tools_app.models import Membership, Tenant
+from tools_app.tenants import keys
 
 MAX_DAYS = 36_500
 

@@ -12,8 +12,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from tools_app.access.principal import Credential, Principal, authenticate, operator_principal
-from tools_app.core.threads import leave_stragglers_behind
+from tools_app.core.process.threads import leave_stragglers_behind
+from tools_app.identity.principal import Credential, Principal, authenticate, operator_principal
 from tools_app.models import Tenant
 from tools_app.runtime import process
 from tools_app.server.worker import EmbeddedWorker, WorkerNotStarted

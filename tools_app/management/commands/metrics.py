@@ -4,9 +4,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from tools_app.core.telemetry import snapshots
+from tools_app.core.telemetry.exposition import exposed
 from tools_app.runtime import metrics_publisher
-from tools_app.telemetry import snapshots
-from tools_app.telemetry.exposition import exposed
 
 
 class Command(BaseCommand):

@@ -8,10 +8,9 @@ from uuid import UUID
 from django.core.management.base import CommandError
 from django.db.models import Q
 
-from tools_app.access import keys
-from tools_app.audit.changes import keys as key_changes
 from tools_app.management.base import RecordedCommand
 from tools_app.models import ApiKey, Tenant
+from tools_app.tenants import key_changes, keys
 
 USUAL_HOURS = 24.0
 

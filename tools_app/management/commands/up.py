@@ -12,15 +12,15 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
-from tools_app.access.keys import WeakKey, check_strength
 from tools_app.catalog import authoring
 from tools_app.core import schema_state
-from tools_app.core.threads import leave_stragglers_behind, start_thread
+from tools_app.core.process.threads import leave_stragglers_behind, start_thread
 from tools_app.doctor.configuration import is_embedded
 from tools_app.server import first_run, startup_checks, supervisor
 from tools_app.server.base import SERVERS, UVICORN, NotListening, bind, inherited_socket, url_of
 from tools_app.server.embedded import EmbeddedHub
 from tools_app.server.worker import WorkerNotStarted
+from tools_app.tenants.keys import WeakKey, check_strength
 
 MAX_PORT = 65_535
 WORKERS_APART = "Background tools run in separate workers. Start them with: celery -A mcphub worker --pool threads\n\n"

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from tools_app.catalog.kinds.upstream import Endpoint
+from tools_app.catalog.kinds.upstream.runner import Endpoint
 from tools_app.core import hub_path
 from tools_app.core.http import documents
 from tools_app.core.http.addresses import parse_networks
@@ -20,8 +20,8 @@ from tools_app.core.http.client import Outbound
 from tools_app.core.http.documents import DocumentError
 from tools_app.core.http.urls import InvalidUrl, Url, has_parent_segments, parse_url
 from tools_app.models import UpstreamTransport
-from tools_app.models.upstreams import MAX_ISSUER, MAX_SCOPES
 from tools_app.protocol.versions import HANDSHAKE_VERSIONS
+from tools_app.upstreams.models import MAX_ISSUER, MAX_SCOPES
 
 MAX_BYTES: Final = 64 * 1024
 MAX_URL_LENGTH: Final = 2000

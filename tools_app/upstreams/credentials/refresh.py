@@ -19,13 +19,13 @@ from django.db.models.functions import RowNumber
 from django.utils import timezone
 
 from tools_app.catalog import authoring
-from tools_app.catalog.kinds import upstream as kind
+from tools_app.catalog.kinds.upstream import runner as kind
+from tools_app.catalog.tool_api.results import ToolError
 from tools_app.core import leases
 from tools_app.core.database import run_in_db_thread, run_in_db_thread_unbounded
-from tools_app.core.runtime import Service
-from tools_app.core.thread_loops import LoopThread
+from tools_app.core.process.runtime import Service
+from tools_app.core.process.thread_loops import LoopThread
 from tools_app.models import CredentialKind, UpstreamCredential
-from tools_app.tool_api.results import ToolError
 from tools_app.upstreams.credentials import store
 from tools_app.upstreams.credentials.discovery import SignInFailed, covers
 from tools_app.upstreams.credentials.owners import is_usable

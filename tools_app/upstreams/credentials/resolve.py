@@ -7,13 +7,13 @@ import asyncio
 from dataclasses import replace
 from typing import Final
 
-from tools_app.catalog.django_apps.people import person_of
-from tools_app.catalog.kinds.upstream import Endpoint, SignIn
+from tools_app.catalog.kinds.django.people import person_of
+from tools_app.catalog.kinds.upstream.runner import Endpoint, SignIn
+from tools_app.catalog.tool_api.context import Caller, ToolContext
+from tools_app.catalog.tool_api.elicitation import ElicitUrl, Refused
+from tools_app.catalog.tool_api.results import CallCancelled, ToolError
 from tools_app.core.database import run_in_db_thread
 from tools_app.models import CredentialKind, CredentialOwner, UpstreamCredential
-from tools_app.tool_api.context import Caller, ToolContext
-from tools_app.tool_api.elicitation import ElicitUrl, Refused
-from tools_app.tool_api.results import CallCancelled, ToolError
 from tools_app.upstreams.credentials import refresh, store
 from tools_app.upstreams.credentials.discovery import challenge_parameter, valid_scopes
 from tools_app.upstreams.credentials.store import Owner

@@ -16,13 +16,13 @@ import orjson
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
 from tools_app.catalog import authoring
-from tools_app.catalog.kinds import upstream as kind
-from tools_app.catalog.kinds.upstream import Endpoint
+from tools_app.catalog.kinds.upstream import runner as kind
+from tools_app.catalog.kinds.upstream.runner import Endpoint
+from tools_app.catalog.tool_api.results import ToolError
 from tools_app.core import encryption
 from tools_app.core.encryption import DecryptionError
-from tools_app.core.thread_loops import thread_loops
+from tools_app.core.process.thread_loops import thread_loops
 from tools_app.models import CredentialKind, Upstream, UpstreamCredential
-from tools_app.tool_api.results import ToolError
 from tools_app.upstreams.credentials import discovery, store, tokens
 from tools_app.upstreams.credentials.discovery import ProtectedResource, SignInFailed, is_same_issuer, valid_scopes
 from tools_app.upstreams.credentials.store import Owner, Tokens

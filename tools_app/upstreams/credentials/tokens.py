@@ -10,7 +10,7 @@ from urllib.parse import quote
 import orjson
 from django.utils import timezone
 
-from tools_app.catalog.kinds.upstream import Endpoint, SignIn
+from tools_app.catalog.kinds.upstream.runner import Endpoint, SignIn
 from tools_app.core import encryption
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.encryption import DecryptionError

@@ -10,7 +10,7 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
-from tools_app.catalog.kinds.upstream import Endpoint, Pin
+from tools_app.catalog.kinds.upstream.runner import Endpoint, Pin
 from tools_app.upstreams.client import Client, Message
 from tools_app.upstreams.connections import Connection, Connections
 from tools_app.upstreams.questions import NO_CAPABILITIES

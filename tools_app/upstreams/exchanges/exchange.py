@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
-from tools_app.catalog.kinds.upstream import Endpoint, Pin
+from tools_app.catalog.kinds.upstream.runner import Endpoint, Pin
+from tools_app.catalog.tool_api.context import ToolContext
+from tools_app.catalog.tool_api.elicitation import BadAnswer, ElicitUrl, Question, Refused, Unanswered, unused_name
+from tools_app.catalog.tool_api.results import CallLost, PagesRequired, ToolError
 from tools_app.core.database import run_in_db_thread
-from tools_app.models.ids import new_id
+from tools_app.core.ids import new_id
+from tools_app.core.telemetry.secret_names import Scrubber
 from tools_app.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND
 from tools_app.protocol.inbound import CAPABILITIES_META, LOG_META
 from tools_app.protocol.versions import has_page_ids, is_modern
-from tools_app.telemetry.secret_names import Scrubber
-from tools_app.tool_api.context import ToolContext
-from tools_app.tool_api.elicitation import BadAnswer, ElicitUrl, Question, Refused, Unanswered, unused_name
-from tools_app.tool_api.results import CallLost, PagesRequired, ToolError
 from tools_app.upstreams import connections, task_rows
 from tools_app.upstreams.client import TASKS_CAPABILITY, Client, Listen, Message, answer_unsupported
 from tools_app.upstreams.connections import Connection

@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from tools_app.audit.recorder.recorder import RecorderUnavailable
+from tools_app.catalog.tool_api.context import ToolContext
+from tools_app.catalog.tool_api.elicitation import ElicitUrl, Question
 from tools_app.core.notifications import publish
+from tools_app.core.telemetry.secret_names import Scrubber
 from tools_app.protocol.errors import PAGES_REQUIRED
 from tools_app.protocol.versions import has_page_ids
-from tools_app.telemetry.secret_names import Scrubber
-from tools_app.tool_api.context import ToolContext
-from tools_app.tool_api.elicitation import ElicitUrl, Question
 from tools_app.upstreams.client import Message
 from tools_app.upstreams.errors import ErrorResponse
 from tools_app.upstreams.questions import InvalidQuestion, question_of

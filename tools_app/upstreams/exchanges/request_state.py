@@ -5,12 +5,12 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from tools_app.catalog.kinds.upstream import Endpoint, Pin
+from tools_app.catalog.kinds.upstream.runner import Endpoint, Pin
+from tools_app.catalog.tool_api.context import MAX_QUESTIONS
+from tools_app.catalog.tool_api.elicitation import Question
+from tools_app.catalog.tool_api.results import ToolError
 from tools_app.protocol import exact_json
 from tools_app.protocol.jsonrpc import MAX_ANSWER_NAME_LENGTH
-from tools_app.tool_api.context import MAX_QUESTIONS
-from tools_app.tool_api.elicitation import Question
-from tools_app.tool_api.results import ToolError
 from tools_app.upstreams.parked_rows import Ticket
 from tools_app.upstreams.questions import Request
 from tools_app.upstreams.runs import MAX_OPEN_QUESTIONS, max_open_bytes

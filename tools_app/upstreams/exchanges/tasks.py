@@ -13,12 +13,12 @@ from uuid import UUID
 
 from django.db import DatabaseError
 
+from tools_app.catalog.tool_api.context import ToolContext
+from tools_app.catalog.tool_api.results import ToolError
 from tools_app.core.database import run_in_db_thread
-from tools_app.models.ids import new_id
+from tools_app.core.ids import new_id
 from tools_app.protocol import exact_json
 from tools_app.protocol.inbound import CAPABILITIES_META
-from tools_app.tool_api.context import ToolContext
-from tools_app.tool_api.results import ToolError
 from tools_app.upstreams import task_rows
 from tools_app.upstreams.client import Answer, Client, Listen, Message
 from tools_app.upstreams.errors import ErrorResponse, Refused, TaskFailed, UpstreamFailed, result_of

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Self
 
-from tools_app.core.threads import start_thread
+from tools_app.core.process.threads import start_thread
 
 
 class PipedProcess:

@@ -12,8 +12,8 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
+from tools_app.catalog.tool_api.results import ToolError
 from tools_app.core.http.errors import RequestFailed
-from tools_app.tool_api.results import ToolError
 from tools_app.upstreams.client import Client, Message
 from tools_app.upstreams.errors import ErrorResponse, UpstreamFailed
 

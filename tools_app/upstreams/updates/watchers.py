@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
-from tools_app.catalog.kinds.upstream import Endpoint
+from tools_app.catalog.kinds.upstream.runner import Endpoint
 
 UrisByEndpoint = Mapping[Endpoint, frozenset[str]]
 UpdateListener = Callable[[frozenset[str]], None]

@@ -1,6 +1,6 @@
 // Copy buttons beside values.
 
-import { copyButton } from "../playground/dom.js";
+import { copyButton } from "../web/playground/dom.js";
 
 export function offerCopies(root) {
   for (const value of root.querySelectorAll("[data-copy]")) {

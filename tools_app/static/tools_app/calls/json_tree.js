@@ -1,6 +1,6 @@
 // A collapsible tree of a JSON value. Branches are rendered when they are opened, so large values are cheap.
 
-import { h } from "../playground/dom.js";
+import { h } from "../web/playground/dom.js";
 
 const OPEN_LEVELS = 2;
 const MOST_OPEN = 50;

@@ -1,7 +1,7 @@
 // Views of JSON text on a page: rendered, as a tree, and raw.
 
-import { copyButton, h } from "../playground/dom.js";
-import { rendered } from "../playground/results.js";
+import { copyButton, h } from "../web/playground/dom.js";
+import { rendered } from "../web/playground/results.js";
 import { parsed, tree } from "./json_tree.js";
 
 export function upgrade(box) {

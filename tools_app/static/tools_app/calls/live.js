@@ -1,6 +1,6 @@
 // The live tail: polls about once a second and keeps the newest calls in a table.
 
-import { h } from "../playground/dom.js";
+import { h } from "../web/playground/dom.js";
 import { fetchJson, poll } from "./polling.js";
 
 const SUMMARY_EVERY = 5000;

@@ -1,6 +1,6 @@
 // Replay of a call's events at their original times.
 
-import { button, h } from "../playground/dom.js";
+import { button, h } from "../web/playground/dom.js";
 
 const MICROSECONDS = 1e6;
 // At the highest speed, the replay of any call takes this many seconds.

@@ -14,7 +14,7 @@
 // `inputs(entry, row)` returns a row's own inputs, and whether they show all of its property, as {inputs, plain}. `row`
 // has labelled(words, input, kind), place(part), say(words) and alter(change, redraw).
 
-import { button, h, newId, pretty } from "../playground/dom.js";
+import { button, h, newId, pretty } from "../web/playground/dom.js";
 
 const PAUSE_MS = 250;
 

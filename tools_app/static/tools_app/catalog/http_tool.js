@@ -1,7 +1,7 @@
 // The form of an HTTP tool: a pasted request, placeholders that become arguments, secrets, and a trial before saving.
 // Without this script, the form is complete: only these aids are missing.
 
-import { newId } from "../playground/dom.js";
+import { newId } from "../web/playground/dom.js";
 import { pasteField } from "./paste.js";
 import { namesUsed, syncArguments } from "./placeholders.js";
 import { schemaEditor } from "./schema_editor.js";

@@ -1,6 +1,6 @@
 // The field for a pasted cURL command or URL. The hub parses it; the fields of the form take over what it found.
 
-import { button, h, newId, pretty } from "../playground/dom.js";
+import { button, h, newId, pretty } from "../web/playground/dom.js";
 
 const SUGGESTED = ["name", "title"];
 const JSON_FIELDS = ["query", "headers", "body"];

@@ -1,6 +1,6 @@
 // The form of a prompt: a row for each argument. Without this script, the form is complete: only the rows are missing.
 
-import { button, h, pretty } from "../playground/dom.js";
+import { button, h, pretty } from "../web/playground/dom.js";
 import { argumentRows, descriptionInput } from "./argument_rows.js";
 import { listed, parsedList } from "./typed_values.js";
 

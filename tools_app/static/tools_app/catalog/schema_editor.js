@@ -1,6 +1,6 @@
 // An editor of an object's JSON Schema: a row for each property. See `argument_rows.js`.
 
-import { h } from "../playground/dom.js";
+import { h } from "../web/playground/dom.js";
 import { argumentRows, descriptionInput } from "./argument_rows.js";
 import { listed, parsedList, parsedValue, shownValue } from "./typed_values.js";
 

@@ -1,6 +1,6 @@
 // Lists of the tenant's secrets beside the fields that may use one. The chosen secret is inserted at the cursor.
 
-import { h, newId } from "../playground/dom.js";
+import { h, newId } from "../web/playground/dom.js";
 
 export function secretPickers(hub, names) {
   const pickers = names.map((name) => picker(hub, hub.field(name)));

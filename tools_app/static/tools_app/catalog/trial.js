@@ -1,7 +1,7 @@
 // A trial of the tool in the form: arguments from its schema, the request that is sent, and the response.
 
-import { h } from "../playground/dom.js";
-import { schemaForm } from "../playground/schema_form.js";
+import { h } from "../web/playground/dom.js";
+import { schemaForm } from "../web/playground/schema_form.js";
 
 const PAUSE_MS = 300;
 const SENT = [

@@ -1,0 +1,350 @@
+"""API sources: OpenAPI documents, the difference that they make, and the import of their operations."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib.auth.models import User
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools_app.audit.changes.changes import change_log_transaction
+from tools_app.catalog.kinds.openapi.documents.reader import MAX_BYTES, UnreadableDocument
+from tools_app.catalog.kinds.openapi.sources import documents
+from tools_app.catalog.kinds.openapi.sources.plan import (
+    ApplyError,
+    Entry,
+    OperationChange,
+    OperationFilter,
+    Plan,
+    apply,
+    not_offered,
+    plan,
+)
+from tools_app.catalog.kinds.openapi.sources.settings import save_source, source_faults
+from tools_app.models import ApiSource, ApiSourceRevision, RevisionState
+from tools_app.web.api.fields import MAX_INTEGER, Choice, Flag, JsonObjects, Text, Texts, Whole, WholeParameter
+from tools_app.web.api.paging import LIMIT, MOST, ROWS, Query, within_page_bytes
+from tools_app.web.api.problems import Conflict
+from tools_app.web.api.serializers import Row, Strict, TenantField
+from tools_app.web.api.views import HasMembership
+from tools_app.web.api.viewsets import (
+    Created,
+    Deleted,
+    IsTenantAdmin,
+    ListMixin,
+    Retrieved,
+    ScopedView,
+    SearchQuery,
+    Updated,
+)
+
+NOT_READY = "The document was not read yet, or could not be read. `operations` says which."
+DOCUMENT = "An OpenAPI document, JSON or YAML, of a source without a URL. Larger ones are imported by URL."
+
+
+class ApiSourceRow(Row):
+    """The settings of a source, and what its applied document says of servers and security schemes."""
+
+    tenant = TenantField()
+    selection = Texts(required=False, help_text=ApiSource._meta.get_field("selection").help_text)
+    servers = JsonObjects(read_only=True, help_text="Of the applied document, with their variables.")
+    document = Text(write_only=True, required=False, max_length=MAX_BYTES, help_text=DOCUMENT)
+
+    class Meta:
+        model = ApiSource
+        fields = (
+            "id",
+            "tenant",
+            "name",
+            "url",
+            "document",
+            "base_url",
+            "server_variables",
+            "secrets",
+            "cycle_depth",
+            "output_schemas",
+            "selection",
+            "servers",
+            "schemes",
+            "revision",
+            "created_at",
+            "updated_at",
+        )
+        read_only_fields = ("servers", "schemes", "revision")
+        fixed = ("tenant",)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Validate the settings, and that the name is free. Raises ValidationError."""
+        attrs = super().validate(attrs)
+        row = self.drafted({name: value for name, value in attrs.items() if name != "document"})
+        row.clean()
+        faults = source_faults(row)
+        if row.url and "document" in attrs:
+            faults["document"] = ["Remove the URL to upload a document."]
+        if self.instance is None and not row.url and "document" not in attrs:
+            faults["url"] = ["Enter the URL of the document, or send the document."]
+        if faults:
+            raise serializers.ValidationError(faults)
+        if ApiSource.objects.filter(tenant=row.tenant, name=row.name).exclude(pk=row.pk).exists():
+            raise Conflict({"name": ["This tenant already has an API source with this name."]})
+        return attrs
+
+
+class OperationsQuery(Query):
+    """Filter the operations, and select a page of them."""
+
+    doing = Choice(
+        [(one.value, one.value) for one in OperationChange], required=False, help_text="What the document means for it."
+    )
+    tag = Text(required=False, max_length=200, help_text="A tag.")
+    path = Text(required=False, max_length=200, help_text="The beginning of the path.")
+    method = Text(required=False, max_length=20, help_text="The method, in capitals.")
+    search = Text(required=False, max_length=200, help_text="Words in the name, path, title or description.")
+    limit = WholeParameter(required=False, default=LIMIT, min_value=1, max_value=MOST, help_text=ROWS)
+    offset = WholeParameter(required=False, default=0, min_value=0, max_value=MAX_INTEGER, help_text="Skip this many.")
+
+
+class FieldRow(serializers.Serializer):
+    """A field that the document changes."""
+
+    field = serializers.CharField()
+    overridden = serializers.BooleanField(help_text="Whether somebody changed it, so that it stays.")
+
+
+class OperationRow(serializers.Serializer):
+    """An operation, and what the document means for its tool."""
+
+    key = serializers.CharField(help_text="Method and path.")
+    name = serializers.CharField(help_text="Name of the tool.")
+    doing = serializers.ChoiceField([(one.value, one.value) for one in OperationChange])
+    title = serializers.CharField()
+    tags = serializers.ListField(child=serializers.CharField())
+    tokens = serializers.IntegerField(help_text="About what it costs a model in a list of tools.")
+    changes = FieldRow(many=True)
+    overridden = serializers.ListField(child=serializers.CharField(), help_text="Fields that somebody changed.")
+    notes = serializers.ListField(
+        child=serializers.CharField(), help_text="What was repaired in the document, with the place."
+    )
+
+
+class SkippedRow(serializers.Serializer):
+    """An operation that cannot be a tool."""
+
+    key = serializers.CharField()
+    pointer = serializers.CharField(help_text="JSON pointer of the problem.")
+    reason = serializers.CharField()
+
+
+class NotOfferedRow(serializers.Serializer):
+    """A tool that is enabled and that clients do not see."""
+
+    name = serializers.CharField()
+    reason = serializers.CharField()
+
+
+class OperationsRow(serializers.Serializer):
+    """The newest document: whether it was read, and what it would change."""
+
+    state = serializers.ChoiceField(RevisionState.choices)
+    problem = serializers.CharField(help_text="Why it could not be read.")
+    revision = serializers.IntegerField()
+    fingerprint = serializers.CharField(help_text="Of the source and its tools. Send it with `apply`.")
+    changes_servers = serializers.BooleanField(help_text="Whether requests would be sent elsewhere.")
+    changes_schemes = serializers.BooleanField(help_text="Whether credentials would be sent in another way.")
+    count = serializers.IntegerField(help_text="Operations that match.")
+    tokens = serializers.IntegerField(help_text="Of all that match.")
+    results = OperationRow(many=True)
+    skipped = SkippedRow(many=True)
+    skipped_count = serializers.IntegerField(help_text=f"Of all that cannot be tools; `skipped` has up to {MOST}.")
+    unselected = serializers.IntegerField(help_text="Operations of the document that the source does not select.")
+    not_offered = NotOfferedRow(many=True)
+
+
+class Refreshing(Strict):
+    """The document of a source without a URL."""
+
+    document = Text(required=False, max_length=MAX_BYTES, help_text=DOCUMENT)
+
+
+class DocumentRow(serializers.Serializer):
+    """A document that a worker reads."""
+
+    revision = serializers.IntegerField(source="number")
+    state = serializers.ChoiceField(RevisionState.choices)
+
+
+class Applying(Strict):
+    """What to import. Existing tools are brought up to date in any case."""
+
+    operations = Texts(
+        required=False, allow_null=True, help_text="Keys of new operations to import, null for all. Default: none."
+    )
+    enable = Flag(required=False, help_text="Whether the imported tools are enabled. Default: false.")
+    revision = Whole(required=False, min_value=1, help_text="Fail unless this is still the newest revision.")
+    fingerprint = Text(required=False, max_length=64, help_text="Fail if anything changed since.")
+
+
+class AppliedRow(serializers.Serializer):
+    """What was done: names of tools."""
+
+    imported = serializers.ListField(child=serializers.CharField())
+    changed = serializers.ListField(child=serializers.CharField())
+    disabled = serializers.ListField(child=serializers.CharField())
+
+
+class ApiSources(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
+    """OpenAPI documents whose operations are tools. Deleting a source deletes its tools."""
+
+    permission_classes = (HasMembership, IsTenantAdmin)
+    queryset = ApiSource.objects.select_related("tenant")
+    serializer_class = ApiSourceRow
+    query_class = SearchQuery
+    plural, singular = "API sources", "API source"
+
+    def add(self, wanted: serializers.BaseSerializer) -> ApiSource:
+        """Save the source, and have a worker read its document."""
+        values = dict(wanted.validated_data)
+        document = values.pop("document", None)
+        source = save_source(ApiSource(**values))
+        self._refresh(source, document)
+        return source
+
+    def change(self, wanted: serializers.BaseSerializer) -> ApiSource:
+        """Save the settings, and have a worker read a new document."""
+        source: ApiSource = wanted.instance
+        values = dict(wanted.validated_data)
+        document, url = values.pop("document", None), source.url
+        options = documents.options_of(source)
+        for name, value in values.items():
+            setattr(source, name, value)
+        save_source(source)
+        if document is not None or source.url not in {"", url}:
+            self._refresh(source, document)
+        elif documents.options_of(source) != options:
+            documents.read_again(source, self._person)
+        return source
+
+    @extend_schema(operation_id="api_sources_refresh", summary="Refresh", request=Refreshing, responses=DocumentRow)
+    @action(detail=True, methods=["post"])
+    def refresh(self, request: Request, pk: str) -> Response:
+        """Have a worker read the document again. `operations` tells when it is done, and what would change."""
+        wanted = Refreshing(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        document = wanted.validated_data.get("document")
+        with change_log_transaction():
+            source = self.get_object()
+            if bool(source.url) == (document is not None):
+                problem = "The source has a URL. Remove the document." if source.url else "Send the document."
+                raise serializers.ValidationError({"document": [problem]})
+            revision = self._refresh(source, document)
+        return Response(DocumentRow(revision).data)
+
+    @extend_schema(
+        operation_id="api_sources_operations",
+        summary="List operations",
+        parameters=[OperationsQuery],
+        responses=OperationsRow,
+        filters=False,
+    )
+    @action(detail=True, pagination_class=None)
+    def operations(self, request: Request, pk: str) -> Response:
+        """List the operations of the newest document, and what applying it would change. Nothing is changed."""
+        query = OperationsQuery.validated(request)
+        revision = self._newest(self.get_object())
+        state, problem = documents.state_of(revision)
+        if state != RevisionState.READY:
+            return Response(_unread(revision, state, problem))
+        return Response(_operations_page(plan(revision.source, revision), query))
+
+    @extend_schema(operation_id="api_sources_apply", summary="Apply", request=Applying, responses={200: AppliedRow})
+    @action(detail=True, methods=["post"])
+    def apply(self, request: Request, pk: str) -> Response:
+        """Import operations of the newest document, and bring the tools of the source up to date."""
+        wanted = Applying(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        values = wanted.validated_data
+        revision = self._newest(self.get_object())
+        if documents.state_of(revision)[0] != RevisionState.READY:
+            raise Conflict(NOT_READY)
+        planned = plan(revision.source, revision)
+        if values.get("revision", revision.number) != revision.number or values.get("fingerprint", "") not in {
+            "",
+            planned.fingerprint,
+        }:
+            raise Conflict("The source or its tools have changed. List the operations again.")
+        keys = values.get("operations", [])
+        if keys is not None and (unknown := sorted(set(keys) - {entry.key for entry in planned.entries})):
+            raise serializers.ValidationError({"operations": [f"Not in the document: {unknown[0][:200]}."]})
+        chosen = {entry.key for entry in planned.of(OperationChange.NEW)} if keys is None else set(keys)
+        try:
+            done = apply(planned, self._person, wanted=chosen, enabled=chosen if values.get("enable") else frozenset())
+        except ApplyError as problem:
+            raise Conflict(str(problem)) from problem
+        changed = [*done.changed, *done.enabled]
+        counts = {"imported": done.imported, "changed": changed, "disabled": done.removed}
+        return Response({name: [entry.name for entry in entries] for name, entries in counts.items()})
+
+    @property
+    def _person(self) -> User | None:
+        person = self.request.user
+        return person if isinstance(person, User) else None
+
+    def _refresh(self, source: ApiSource, document: str | None) -> ApiSourceRevision:
+        try:
+            return documents.add_revision(source, self._person, None if document is None else document.encode())
+        except UnreadableDocument as problem:
+            raise serializers.ValidationError({"document": [str(problem)]}) from problem
+
+    def _newest(self, source: ApiSource) -> ApiSourceRevision:
+        """Return the newest revision. Raises Conflict if there is none."""
+        revision = source.revisions.select_related("source__tenant").defer("content").first()
+        if revision is None:
+            raise Conflict("No document was read yet. Refresh the source.")
+        return revision
+
+
+def _unread(revision: ApiSourceRevision, state: str, problem: str) -> Mapping[str, Any]:
+    nothing = {"fingerprint": "", "changes_servers": False, "changes_schemes": False, "count": 0, "tokens": 0}
+    nothing |= {"skipped_count": 0, "unselected": 0, "not_offered": []}
+    return {"state": state, "problem": problem, "revision": revision.number, **nothing, "results": [], "skipped": []}
+
+
+def _operations_page(planned: Plan, query: Mapping[str, Any]) -> Mapping[str, Any]:
+    chosen = OperationFilter(**{name: query.get(name, "") for name in ("tag", "path", "method", "search")})
+    found = [
+        entry for entry in planned.entries if query.get("doing", entry.doing) == entry.doing and chosen.finds(entry)
+    ]
+    page = found[query["offset"] : query["offset"] + query["limit"]]
+    return {
+        "state": RevisionState.READY,
+        "problem": "",
+        "revision": planned.revision.number,
+        "fingerprint": planned.fingerprint,
+        "changes_servers": planned.changes_servers,
+        "changes_schemes": planned.changes_schemes,
+        "count": len(found),
+        "tokens": sum(entry.operation.tokens for entry in found if entry.operation),
+        "results": within_page_bytes(map(_row, page)),
+        "skipped": [{"key": one.key, "pointer": one.pointer, "reason": one.reason} for one in planned.skipped[:MOST]],
+        "skipped_count": len(planned.skipped),
+        "unselected": planned.unselected,
+        "not_offered": [{"name": name, "reason": reason} for name, reason in not_offered(planned.source)[:MOST]],
+    }
+
+
+def _row(entry: Entry) -> Mapping[str, Any]:
+    operation = entry.operation
+    return {
+        "key": entry.key,
+        "name": entry.name,
+        "doing": entry.doing.value,
+        "title": operation.definition["title"] if operation else "",
+        "tags": operation.tags if operation else [],
+        "tokens": operation.tokens if operation else 0,
+        "changes": [{"field": change.name, "overridden": change.is_kept} for change in entry.changes],
+        "overridden": list(entry.overridden),
+        "notes": operation.notes if operation else [],
+    }

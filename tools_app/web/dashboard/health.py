@@ -1,0 +1,81 @@
+"""Health of the hub's components, loaded by a script so that an unresponsive component does not delay the page."""
+
+from typing import Any, Final
+
+from django.conf import settings
+from django.contrib.admin import AdminSite
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import URLPattern, path
+from django.views.decorators.http import require_GET
+
+from tools_app.core.telemetry.registry import Snapshot
+from tools_app.runtime import hub_stats
+from tools_app.tenants.permissions import tenant_permissions_of
+
+NAMES: Final = {"database": "Database", "recorder": "Recorder", "broker": "Broker", "channel_layer": "Channel layer"}
+LONG_SECONDS: Final = 60.0
+
+
+def urls(site: AdminSite) -> list[URLPattern]:
+    """Return the URL pattern of the health fragment."""
+    return [path("health/", site.admin_view(_health), name="health")]
+
+
+@require_GET
+def _health(request: HttpRequest) -> HttpResponse:
+    """Show the state of each component. Superusers only: it covers the whole hub."""
+    if not tenant_permissions_of(request).everything:
+        raise PermissionDenied("Only superusers can see the health of the hub.")
+    workers = None if is_embedded() else hub_stats.workers()
+    response = JsonResponse({"parts": parts(hub_stats.snapshot(), workers)})
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def is_embedded() -> bool:
+    """Return whether workers and broker run as threads of the web process."""
+    return str(settings.CELERY_BROKER_URL).startswith("memory:")
+
+
+def parts(snapshot: Snapshot, workers: int | None) -> list[dict[str, Any]]:
+    """Describe each component from the hub's metrics. `workers` is the number that responded, or None if unknown."""
+    gauges = {(name, *labels): value for name, labels, value in snapshot["gauges"]}
+    return [
+        *(_reached(gauges, part, name) for part, name in NAMES.items()),
+        _workers(workers),
+        _queue(gauges),
+    ]
+
+
+def _part(name: str, says: str, *, is_well: bool) -> dict[str, Any]:
+    return {"name": name, "says": says, "is_well": is_well}
+
+
+def _reached(gauges: dict[Any, float], part: str, name: str) -> dict[str, Any]:
+    if gauges.get(("mcphub_part_up", part)):
+        return _part(name, "Available", is_well=True)
+    return _part(name, "Unavailable. See the log or run manage.py doctor.", is_well=False)
+
+
+def _workers(count: int | None) -> dict[str, Any]:
+    if is_embedded():
+        return _part("Workers", f"{settings.MCPHUB_WORKER_THREADS} threads of this process", is_well=True)
+    if count is None:
+        return _part("Workers", "Unknown: the broker is unavailable.", is_well=False)
+    start = (
+        "No worker responds; background calls wait. Start one: celery -A mcphub worker --pool threads --concurrency 8."
+    )
+    return _part("Workers", f"{count} available" if count else start, is_well=bool(count))
+
+
+def _queue(gauges: dict[Any, float]) -> dict[str, Any]:
+    waiting = gauges.get(("mcphub_queued_calls",))
+    if waiting is None:
+        return _part("Queue", "Unknown: the database is unavailable.", is_well=False)
+    if not waiting:
+        return _part("Queue", "No calls are waiting", is_well=True)
+    seconds = gauges["mcphub_oldest_queued_call_seconds",]
+    says = f"{waiting:.0f} calls wait, the oldest for {seconds:.0f} s"
+    is_well = seconds < LONG_SECONDS
+    return _part("Queue", says if is_well else f"{says}. Check the workers or start more of them.", is_well=is_well)

@@ -1,0 +1,36 @@
+"""`/metrics`: the metrics of this host's processes, and a few of the whole hub, for Prometheus.
+
+For bearers of MCPHUB_METRICS_TOKEN and for superusers. All others get 404 if no token is set.
+"""
+
+import hmac
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET
+
+from tools_app.core.telemetry.exposition import CONTENT_TYPE, exposed
+from tools_app.runtime import hub_stats, metrics_publisher
+
+
+@require_GET
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Return the metrics in Prometheus's text format. 401 without the token that is set, 404 if none is."""
+    if not (_carries_token(request) or _is_superuser(request)):
+        if not settings.MCPHUB_METRICS_TOKEN:
+            raise Http404
+        return HttpResponse(
+            "A valid token is required.\n", status=401, headers={"WWW-Authenticate": 'Bearer realm="metrics"'}
+        )
+    text = exposed([*metrics_publisher.gathered(), hub_stats.snapshot()], {"tenant": hub_stats.tenant_names()})
+    return HttpResponse(text, content_type=CONTENT_TYPE, headers={"Cache-Control": "no-store"})
+
+
+def _carries_token(request: HttpRequest) -> bool:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    wanted = settings.MCPHUB_METRICS_TOKEN
+    return bool(wanted) and scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), wanted.encode())
+
+
+def _is_superuser(request: HttpRequest) -> bool:
+    return request.user.is_active and request.user.is_superuser
