@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
-from tests.admin.conftest import rows_of
+from tests.pages import rows_of
 from tools_app.calls.admin import events as call_events
 from tools_app.models import Call, CallEvent, CallPayload
 

@@ -12,7 +12,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from tests.admin.conftest import rows_of
+from tests.pages import rows_of
 from tests.worlds import World, person
 from tools_app.audit.search import pages
 from tools_app.calls.admin import saved_filters

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from tests.admin.conftest import rows_of
+from tests.pages import rows_of
 from tools_app.models import Membership, Role
 from tools_app.tenants import invitations
 

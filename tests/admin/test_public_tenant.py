@@ -7,7 +7,7 @@ import pytest
 from django.contrib.messages import get_messages
 from django.utils import timezone
 
-from tests.admin.conftest import rows_of
+from tests.pages import rows_of
 from tools_app.models import Call, Tenant
 
 WARNING = "who knows the URL"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.admin.conftest import rows_of
+from tests.pages import rows_of
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 

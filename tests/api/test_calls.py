@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.conftest import Api
+from tests.rest import Api
 from tests.worlds import NOON, World
 from tools_app.audit.search import pages
 from tools_app.models import Action, Call, CallEvent, CallPayload, Change

@@ -10,7 +10,7 @@ import pytest
 from rest_framework import serializers
 from rest_framework.exceptions import APIException
 
-from tests.api.conftest import Api
+from tests.rest import Api
 from tools_app.catalog.validation.sizes import MAX_DESCRIPTION_LENGTH, MAX_JSON_BYTES
 from tools_app.web import api_urls as urls
 from tools_app.web.api.fields import BoundedJson, Choice, Id, Moment

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import pytest
 from django.utils import timezone
 
-from tests.api.conftest import Api
+from tests.rest import Api
 from tests.worlds import World
 from tools_app.audit.stats.counters import NIL, period_of
 from tools_app.core.ids import new_id

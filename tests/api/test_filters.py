@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from tests.api.conftest import Api
+from tests.rest import Api
 from tests.worlds import NOON, World
 from tools_app.models import (
     Action,

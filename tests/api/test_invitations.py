@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from tests.api.conftest import Api
+from tests.rest import Api
 from tests.worlds import World, person
 from tools_app.models import Invitation, Membership
 from tools_app.tenants import invitation_mail

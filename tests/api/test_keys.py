@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from tests.api.conftest import Api
+from tests.rest import Api
 from tests.worlds import World
 from tools_app.models import ApiKey, Membership, Tenant
 from tools_app.tenants import keys

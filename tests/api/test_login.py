@@ -11,7 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tests.api.conftest import ROOT, Api
+from tests.rest import ROOT, Api
 from tests.worlds import World
 from tools_app.identity import personal_tokens as tokens
 from tools_app.models import Change, PersonalToken

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from tests.api.conftest import ROOT, Api
+from tests.rest import ROOT, Api
 from tests.worlds import HTTP_TOOL, NOON, World
 from tools_app.calls.api import calls
 from tools_app.models import Call, CallEvent, Change, Prompt, Resource, Tool, ToolRevision

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from tests.api.conftest import Api
+from tests.rest import Api
 from tests.worlds import World
 from tools_app.identity import personal_tokens as tokens
 from tools_app.models import ApiKey, Change, Membership, Role, Secret, Tenant

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.urls import URLPattern
 from rest_framework.viewsets import ViewSetMixin
 
-from tests.api.conftest import Api
+from tests.rest import Api
 from tests.worlds import LISTED, NOON, World
 from tools_app.catalog.authoring import definition_of
 from tools_app.catalog.kinds.openapi.sources import documents

@@ -13,8 +13,8 @@ from django.urls import URLPattern
 from rest_framework import serializers
 
 from tests.api import test_roles
-from tests.api.conftest import ROOT, Api
 from tests.api.test_roles import ENDPOINTS, address, body
+from tests.rest import ROOT, Api
 from tests.worlds import World
 from tools_app.web.api.paging import Query
 from tools_app.web.api_urls import urlpatterns

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.conftest import Api
+from tests.rest import Api
 from tests.upstreams import scripted
 from tests.web_services import Service, serve
 from tests.worlds import LISTED, World
