@@ -7,7 +7,7 @@ import pytest
 
 from tools_app.catalog import authoring
 from tools_app.catalog.kinds.python import runner as python
-from tools_app.models import Tool, ToolKind
+from tools_app.models import Tool
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "string"}}}
 
@@ -61,7 +61,7 @@ def errors(response: Any) -> dict[str, list[str]]:
 def test_an_http_tool_is_packed_checked_and_given_its_first_revision(as_: Any, page: Any, acme: Any) -> None:
     assert as_("admin").post(page("tool", "add"), http_form(acme.tenant)).status_code == 302
     tool = Tool.objects.get(name="find_user")
-    assert tool.kind == ToolKind.HTTP
+    assert tool.kind == "http"
     assert tool.config["query"] == {"fields": "name"}
     assert (tool.task, tool.icons) == ("never", [{"src": "https://example.com/a.png", "sizes": ["48x48"]}])
     assert (tool.config["max_response_bytes"], tool.config["body"], tool.input_schema) == (5000, None, SCHEMA)
@@ -172,7 +172,7 @@ def test_an_admin_chooses_python_tools_from_those_that_apps_register(
     response = client.post(address, {"tenant": acme.tenant.pk, "functions": ["greet"]})
     assert response.status_code == 302
     tool = Tool.objects.get(name="greet")
-    assert (tool.tenant, tool.kind, tool.description) == (acme.tenant, ToolKind.PYTHON, "Say hello.")
+    assert (tool.tenant, tool.kind, tool.description) == (acme.tenant, "python", "Say hello.")
     assert 'value="greet" class="mt-1" checked disabled' in client.get(address).content.decode()
 
 
@@ -195,7 +195,7 @@ def test_what_code_declares_is_not_changed_in_the_admin(as_: Any, page: Any, acm
     form = http_form(acme.tenant, name="stolen", description="Mine", enabled="", calls_per_minute="7")
     assert as_("admin").post(page("tool", "change", tool), form).status_code == 302
     tool.refresh_from_db()
-    assert (tool.name, tool.kind, tool.description) == ("greet", ToolKind.PYTHON, "Say hello.")
+    assert (tool.name, tool.kind, tool.description) == ("greet", "python", "Say hello.")
     assert (tool.enabled, tool.calls_per_minute) == (False, 7)
 
 

@@ -20,6 +20,7 @@ from tools_app.audit.changes import changes, signals
 from tools_app.catalog import prompt_functions as prompts
 from tools_app.catalog import resource_functions as resources
 from tools_app.catalog import versioned
+from tools_app.catalog.kinds.base import kind_of
 from tools_app.catalog.kinds.python import runner as python
 from tools_app.catalog.shaping import SHAPING_FIELDS
 from tools_app.catalog.validation.mime_types import mime_type_of
@@ -36,7 +37,6 @@ from tools_app.models import (
     Secret,
     Tenant,
     Tool,
-    ToolKind,
     ToolRevision,
 )
 
@@ -70,9 +70,12 @@ def definition_of(tool: Tool) -> dict[str, Any]:
 
 
 def save_tool(tool: Tool, by: User | None = None) -> Tool:
-    """Save `tool`, with a new revision if its definition changed. The caller has validated it."""
+    """Save `tool`, with a new revision if its definition changed. The caller has validated it.
+
+    Raises python.UnknownFunction if no installed app registers the function of a Python tool.
+    """
     with changes.change_log_transaction():
-        update_from_code(tool)
+        kind_of(tool.kind).adopt(tool)
         tool.updated_at = timezone.now()
         definition = definition_of(tool)
         digest = _digest(definition)
@@ -107,25 +110,6 @@ def create_tools(tools: list[Tool], by: User | None = None) -> list[Tool]:
         ToolRevision.objects.bulk_create(revisions, batch_size=changes.BATCH)
         changes.record_created((tool, signals.filled(tool, signals.current_values(tool))) for tool in tools)
     return tools
-
-
-def update_from_code(tool: Tool) -> None:
-    """Copy the declaration of a Python tool's code into its row, so that its revision records it.
-
-    Raises python.UnknownFunction if no installed app registers the function.
-    """
-    if tool.kind != ToolKind.PYTHON:
-        return
-    function = python.registered(tool.config.get("function", ""))
-    tool.title = function.definition.title
-    tool.description = function.definition.description
-    tool.input_schema = dict(function.definition.input_schema)
-    tool.output_schema = dict(function.definition.output_schema) if function.definition.output_schema else None
-    tool.annotations = dict(function.definition.annotations)
-    tool.icons = list(function.definition.icons)
-    tool.background = function.background
-    tool.task = function.task
-    tool.timeout_seconds = function.timeout_seconds
 
 
 def save_resource(resource: Resource) -> Resource:
@@ -179,8 +163,7 @@ def add_code_tools(tenant: Tenant, names: list[str], by: User | None = None) -> 
     wanted = [name for name in names if name not in present]
     with single_version_bump():
         return [
-            save_tool(Tool(tenant=tenant, name=name, kind=ToolKind.PYTHON, config={"function": name}), by)
-            for name in wanted
+            save_tool(Tool(tenant=tenant, name=name, kind="python", config={"function": name}), by) for name in wanted
         ]
 
 
@@ -293,7 +276,7 @@ def _adopts(row: R, adopt: Callable[[R], None]) -> bool:
 def _adopts_tool(tool: Tool) -> bool:
     """Copy the declaration of the code into the tool, and return whether it differs from its revision."""
     try:
-        update_from_code(tool)
+        kind_of(tool.kind).adopt(tool)
     except python.UnknownFunction:
         return False
     return not tool.revisions.filter(number=tool.revision, digest=_digest(definition_of(tool))).exists()

@@ -1,13 +1,12 @@
 """Unsaved rows built from a file, and their validation."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-import msgspec
 from django.core.exceptions import ValidationError
 
 from tools_app.catalog import toolsets
-from tools_app.catalog.kinds.http import runner as http
+from tools_app.catalog.kinds.base import kind_of
+from tools_app.catalog.kinds.http.config import secrets_of, with_defaults
 from tools_app.catalog.kinds.openapi.sources.settings import source_faults
 from tools_app.catalog.validation.items import Faults, prompt_faults, resource_faults, tool_faults
 from tools_app.catalog.validation.mime_types import mime_type_of
@@ -18,13 +17,14 @@ from tools_app.models import (
     Issuer,
     Prompt,
     Resource,
+    ResourceKind,
     Tenant,
     TenantScope,
     Tool,
     Toolset,
     Upstream,
 )
-from tools_app.tenant_config import issuers, operations, upstreams
+from tools_app.tenant_config import issuers, upstreams
 from tools_app.tenant_config.document import Problem, source_of
 from tools_app.tenant_config.fields import TENANT_FIELDS, Offer, Plain, Row, Section, Source, default_of
 from tools_app.tenant_config.reader import Path
@@ -48,11 +48,16 @@ def build(section: Section, name: str, row: Row, into: Offer, sources: Mapping[s
         setattr(into, other.stored, default_of(section.model, other.stored))
     for field in source.others:
         setattr(into, field, row[field] if field in row else default_of(section.model, field))
-    setattr(into, source.stored, _stored(source, row[source.field]))
-    if isinstance(into, Tool) and source.field == "operation":
-        operations.adopt(row[source.field], into, sources)
-    elif isinstance(into, Tool):
-        operations.forget(into)
+    value = row[source.field]
+    if isinstance(into, Tool):
+        kind_of(into.kind).from_file(into, value, sources)
+        return into
+    match source.field:
+        case "function":
+            value = {"function": value}
+        case "request":
+            value = with_defaults(value)
+    setattr(into, source.stored, value)
     if isinstance(into, Resource):
         into.mime_type = mime_type_of(into)
     return into
@@ -114,30 +119,9 @@ def secrets_named_by(row: Offer) -> set[str]:
         return {name for name in row.secrets.values() if isinstance(name, str)}
     if isinstance(row, Upstream):
         return upstreams.secrets_named_by(row)
-    if isinstance(row, Plain) or row.kind != "http":
-        return set()
-    try:
-        return http.secret_names(http.parse_config(row.config))
-    except http.ConfigProblem:
-        return set()
-
-
-def _stored(source: Source, value: Any) -> Any:
-    match source.field:
-        case "function":
-            return {"function": value}
-        case "request":
-            return _request(value)
-    return value
-
-
-def _request(config: Row) -> Row:
-    """Return a request with all its fields, as a tool's form stores it; an invalid one is returned unchanged."""
-    try:
-        full: Row = msgspec.to_builtins(http.parse_config(config))
-    except http.ConfigProblem:
-        return dict(config)
-    return full
+    if isinstance(row, Tool):
+        return kind_of(row.kind).secret_names(row.config)
+    return secrets_of(row.config) if isinstance(row, Resource) and row.kind == ResourceKind.HTTP else set()
 
 
 def _faults(row: ApiSource | Tool | Resource | Prompt) -> Faults:

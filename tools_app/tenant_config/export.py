@@ -3,13 +3,13 @@
 import json
 from typing import Any, Final
 
-import msgspec
 import yaml
 from django.db.models import QuerySet
 
-from tools_app.catalog.kinds.http import runner as http
-from tools_app.models import ApiSource, Prompt, Resource, Tenant, Tool, ToolKind
-from tools_app.tenant_config import documents, operations, service_clients
+from tools_app.catalog.kinds.base import kind_of
+from tools_app.catalog.kinds.http.config import as_described
+from tools_app.models import ApiSource, Prompt, Resource, Tenant, Tool
+from tools_app.tenant_config import documents, service_clients
 from tools_app.tenant_config.document import FORMAT
 from tools_app.tenant_config.fields import (
     DOCUMENT_SECTIONS,
@@ -24,8 +24,6 @@ from tools_app.tenant_config.fields import (
     default_of,
 )
 
-# What was accepted of upstreams is not part of a file.
-UPSTREAM: Final = ToolKind.UPSTREAM.value
 HEADER: Final = """\
 # The configuration of the tenant {slug} of an mcphub.
 # Preview and apply it with: python manage.py import_tenant SLUG FILE
@@ -34,10 +32,6 @@ HEADER: Final = """\
 # Fields that are left out of a row have their defaults.
 """
 WIDTH: Final = 110
-# Fields of a request that are written even if they have their defaults.
-REQUEST_ALWAYS: Final = ("method", "base_url")
-
-
 SHARED: Final = """\
 # Left out, because several service clients have the same name: {names}. Rename all but one of each.
 """
@@ -94,8 +88,10 @@ def settings_of(tenant: Tenant) -> Row:
 
 
 def own_rows(section: Section, rows: QuerySet[Any]) -> QuerySet[Any]:
-    """Return those of the rows of a section that a file describes: not those of upstreams."""
-    return rows.exclude(kind=UPSTREAM) if section.model in (Tool, Resource, Prompt) else rows
+    """Return those of the rows of a section that a file describes: not what was accepted of upstreams."""
+    if section.model not in (Tool, Resource, Prompt):
+        return rows
+    return rows.filter(kind__in=[source.kind for source in section.sources])
 
 
 def described_rows(section: Section, tenant: Tenant) -> dict[str, Row]:
@@ -123,25 +119,14 @@ def _unusual(section: Section, fields: Row) -> Row:
 
 
 def _sourced(source: Source, row: ApiSource | Tool | Resource | Prompt) -> Any:
+    if isinstance(row, Tool):
+        return kind_of(row.kind).to_file(row)
     value = getattr(row, source.stored)
     match source.field:
         case "function":
             return value.get("function", "")
         case "request":
-            return told_request(value)
-        case "operation":
-            assert isinstance(row, Tool)
-            return operations.described(row)
+            return as_described(value)
         case "file":
             return bytes(value)
     return value
-
-
-def told_request(config: Row) -> Row:
-    """Return a request without fields that have their defaults; an invalid one is returned unchanged."""
-    try:
-        parsed = http.parse_config(config)
-    except http.ConfigProblem:
-        return dict(config)
-    full, plain = msgspec.to_builtins(parsed), msgspec.to_builtins(http.HttpConfig())
-    return {name: value for name, value in full.items() if name in REQUEST_ALWAYS or value != plain[name]}

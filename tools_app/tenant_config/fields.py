@@ -13,7 +13,9 @@ from django.db import models
 from tools_app.alerts.destinations import MAX_DESTINATIONS, MAX_RULES
 from tools_app.alerts.serializers import AlertDestinationDocument, AlertRuleDocument
 from tools_app.catalog import versioned
-from tools_app.catalog.shaping import SHAPING_FIELDS
+from tools_app.catalog.kinds import base as kinds
+from tools_app.catalog.kinds.http.kind import HttpKind
+from tools_app.catalog.kinds.python.kind import PythonKind
 from tools_app.identity.issuers.setup import MAX_ISSUERS
 from tools_app.identity.oauth import hosts, tenant_scopes
 from tools_app.models import (
@@ -38,9 +40,6 @@ Row = Mapping[str, Any]
 Plain = ClientPolicy | TenantScope | Toolset | Issuer | Upstream
 Offer = ApiSource | Tool | Resource | Prompt | Plain
 
-LIMITS: Final = ("calls_per_second", "calls_per_minute", "calls_per_day", "calls_in_flight")
-# How a search finds a tool, and whether the tool is listed beside it.
-FOUND: Final = ("aliases", "pinned")
 DESCRIBED: Final = ("name", "title", "description", "mime_type", "enabled", "annotations", "icons")
 
 
@@ -80,25 +79,8 @@ class Section:
         return versioned.MAX_ROWS if self.own_most is None else self.own_most
 
 
-WRITTEN_TOOL: Final = (
-    "title",
-    "description",
-    "enabled",
-    "input_schema",
-    "output_schema",
-    "annotations",
-    "icons",
-    "background",
-    "task",
-    "timeout_seconds",
-    *LIMITS,
-    *FOUND,
-    *SHAPING_FIELDS,
-)
-FUNCTION: Final = "must be the name of a registered function."
-REQUEST: Final = "must be an object with method, base_url, path and the other fields of the request."
-
-OPERATION: Final = "must be an object with source, key, overridden, method, path and the other fields of the request."
+FUNCTION: Final = PythonKind.file_hint
+REQUEST: Final = HttpKind.file_hint
 
 SOURCES: Final = Section(
     "api_sources",
@@ -130,10 +112,10 @@ TOOLS: Final = Section(
     Tool,
     "name",
     "tool",
-    (
-        Source("function", "python", "config", str, FUNCTION, ("enabled", *LIMITS, *FOUND, *SHAPING_FIELDS)),
-        Source("request", "http", "config", dict, REQUEST, WRITTEN_TOOL),
-        Source("operation", "operation", "config", dict, OPERATION, WRITTEN_TOOL),
+    tuple(
+        Source(kind.file_field, name, "config", kind.file_type, kind.file_hint, kind.file_settings)
+        for name, kind in kinds.all_kinds().items()
+        if kind.file_field
     ),
 )
 RESOURCES: Final = Section(

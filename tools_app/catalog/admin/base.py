@@ -18,7 +18,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from tools_app.catalog import authoring, compiled
-from tools_app.models import Tenant, ToolKind
+from tools_app.models import Tenant
 from tools_app.tenants import permissions
 from tools_app.web.admin.decorators import column
 from tools_app.web.admin.scoping import ScopedAdmin, badge, json_block, only
@@ -57,7 +57,7 @@ class CodeOffersForm(forms.Form):
 Fieldsets = list[tuple[str | None, dict[str, Any]]]
 
 # The kind of objects defined in code, the same for tools, resources and prompts.
-PYTHON = ToolKind.PYTHON.value
+PYTHON = "python"
 
 
 class OfferAdmin(ScopedAdmin):

@@ -14,11 +14,11 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget, 
 
 from tools_app.catalog import authoring, revisions
 from tools_app.catalog.admin.base import OfferAdmin
+from tools_app.catalog.kinds.base import kind_of
 from tools_app.catalog.models import TOOL_NAME
 from tools_app.core import diff
 from tools_app.core.relations import first_within
-from tools_app.models import Tenant, Tool, ToolKind, ToolRevision
-from tools_app.tenant_config.builder import secrets_named_by
+from tools_app.models import Tenant, Tool, ToolRevision
 from tools_app.tenants import permissions
 from tools_app.web.admin.decorators import button
 from tools_app.web.admin.scoping import only, writer
@@ -105,8 +105,7 @@ class RevisionsAdmin(OfferAdmin):
             "other": other,
             "diff": diff.lines(before, after),
             "may_restore": self.has_change_permission(request, tool),
-            "is_code": tool.kind != ToolKind.HTTP,
-            "from_code": revisions.FROM_CODE if tool.kind == ToolKind.PYTHON else revisions.FROM_UPSTREAM,
+            "not_restored": kind_of(tool.kind).history,
             "has_more": has_more,
             "opts": self.opts,
         }
@@ -155,7 +154,8 @@ class RevisionsAdmin(OfferAdmin):
             form.add_error(None, str(problem))
             return None
         self.message_user(request, f"{clone} was created in {tenant}.", messages.SUCCESS)
-        if missing := _missing_secrets(clone):
+        used = kind_of(clone.kind).secret_names(clone.config)
+        if missing := sorted(used - set(tenant.secrets.values_list("name", flat=True))):
             message = f"{tenant} has no secret named {', '.join(missing)}. Set it before {clone} is called."
             self.message_user(request, message, messages.WARNING)
         return clone
@@ -176,7 +176,3 @@ def _chosen(
 
 def _is_number(text: str) -> bool:
     return bool(NUMBER.fullmatch(text))
-
-
-def _missing_secrets(tool: Tool) -> list[str]:
-    return sorted(secrets_named_by(tool) - set(tool.tenant.secrets.values_list("name", flat=True)))

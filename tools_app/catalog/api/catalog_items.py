@@ -6,25 +6,15 @@ from typing import Any, ClassVar
 from rest_framework import serializers
 
 from tools_app.catalog import authoring
-from tools_app.catalog.kinds.python import runner as python
-from tools_app.catalog.revisions import LIMITS
+from tools_app.catalog.kinds.python.kind import code_faults
+from tools_app.catalog.kinds.upstream.kind import upstream_faults
 from tools_app.catalog.validation.sizes import MAX_DESCRIPTION_LENGTH
-from tools_app.models import ToolKind
+from tools_app.models import ResourceKind
 from tools_app.web.api.fields import Text
 from tools_app.web.api.problems import Conflict
 from tools_app.web.api.serializers import Row
 from tools_app.web.api.views import HasMembership
 from tools_app.web.api.viewsets import Created, Deleted, IsTenantAdmin, ListMixin, Retrieved, ScopedView, Updated
-
-# Tools, resources and prompts that come from code share the name of their kind.
-PYTHON = ToolKind.PYTHON.value
-IN_CODE = "Declared by the function's code. Remove this field."
-UNKNOWN_FUNCTION = {"config": ['Must be {"function": "NAME"} with the name of a registered function.']}
-
-UPSTREAM_ADDS = "Add the upstream, and accept what it offers."
-IN_UPSTREAM = "Defined by the upstream. Remove this field."
-# What may be set for a row of an upstream.
-OWN_FIELDS = frozenset({"enabled", "timeout_seconds", *LIMITS})
 
 Faults = Mapping[str, Iterable[str]]
 
@@ -41,17 +31,19 @@ class OfferRow(Row):
         attrs = super().validate(attrs)
         row = self.drafted(attrs)
         row.clean()
-        match row.kind:
-            case ToolKind.PYTHON:
-                faults = self._code_faults(row, attrs)
-            case ToolKind.UPSTREAM:
-                faults = self._upstream_faults(attrs)
-            case _:
-                faults = self.faults(row)
-        if faults:
+        if faults := self.row_faults(row, attrs):
             raise serializers.ValidationError({name: list(messages) for name, messages in faults.items()})
         self._check_name(row)
         return attrs
+
+    def row_faults(self, row: Any, given: dict[str, Any]) -> Faults:
+        """Return the problems of a resource or prompt and of the request, by field."""
+        match row.kind:
+            case ResourceKind.PYTHON:
+                return code_faults(row, given, self.named_by, self.adopt)
+            case ResourceKind.UPSTREAM:
+                return upstream_faults(given, self.instance)
+        return self.faults(row)
 
     def adopt(self, row: Any) -> None:
         """Copy what the code declares into `row`. Raises python.UnknownFunction."""
@@ -67,28 +59,6 @@ class OfferRow(Row):
         others = type(row)._default_manager.filter(tenant=row.tenant, **{self.named_by: name}).exclude(pk=row.pk)
         if others.exists():
             raise Conflict({self.named_by: [f"This tenant already has one with this {self.named_by}."]})
-
-    def _upstream_faults(self, attrs: dict[str, Any]) -> Faults:
-        """Return problems of a row of an upstream: it is not created here, and its definition is accepted there."""
-        if self.instance is None:
-            return {"kind": [UPSTREAM_ADDS]}
-        return {
-            name: [IN_UPSTREAM]
-            for name, value in attrs.items()
-            if name not in OWN_FIELDS and getattr(self.instance, name) != value
-        }
-
-    def _code_faults(self, row: Any, attrs: dict[str, Any]) -> Faults:
-        """Return problems of a row from code: an unknown function, and values that the code decides."""
-        if not row.config:
-            row.config = attrs["config"] = {"function": getattr(row, self.named_by)}
-        if not isinstance(row.config.get("function", ""), str):
-            return UNKNOWN_FUNCTION
-        try:
-            self.adopt(row)
-        except python.UnknownFunction:
-            return UNKNOWN_FUNCTION
-        return {name: [IN_CODE] for name, value in attrs.items() if getattr(row, name) != value}
 
 
 class OfferView(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):

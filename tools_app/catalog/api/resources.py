@@ -10,8 +10,8 @@ from rest_framework import serializers
 
 from tools_app.catalog import authoring
 from tools_app.catalog.api.catalog_items import Faults, OfferRow, OfferView
+from tools_app.catalog.kinds.http.references import secret_faults
 from tools_app.catalog.validation.items import resource_faults
-from tools_app.catalog.validation.references import secret_faults
 from tools_app.catalog.validation.resources import MAX_BYTES, MAX_CHARACTERS
 from tools_app.core.relations import OctetLength
 from tools_app.models import Resource, ResourceKind

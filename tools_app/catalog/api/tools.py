@@ -1,5 +1,7 @@
 """Tools and the revisions of their definitions."""
 
+from typing import Any
+
 from django.contrib.auth.models import User
 from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_serializer
 from rest_framework import serializers
@@ -10,23 +12,19 @@ from rest_framework.response import Response
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.catalog import authoring, revisions
 from tools_app.catalog.api.catalog_items import Faults, OfferRow, OfferView
+from tools_app.catalog.kinds import base as kinds
+from tools_app.catalog.kinds import registry
 from tools_app.catalog.validation.items import tool_faults
-from tools_app.catalog.validation.references import secret_faults
 from tools_app.core.relations import first_within
 from tools_app.core.validators import validate_aliases
-from tools_app.models import Tool, ToolKind, ToolRevision
+from tools_app.models import Tool, ToolRevision
 from tools_app.web.api.fields import MAX_INTEGER, Choice, JsonObject, JsonObjects, Texts, Whole, WholeParameter
 from tools_app.web.api.paging import LIMIT, MAX_PAGE_BYTES, MOST, ROWS, Query, within_page_bytes
 from tools_app.web.api.problems import Conflict
 from tools_app.web.api.serializers import PersonField, Row, Strict, TenantField
 from tools_app.web.api.viewsets import OfferQuery, check_unchanged, tagged
 
-CONFIG = (
-    'For a Python function: `{"function": NAME}`. Of an HTTP request: `method`, `base_url`, `path`, `query`, `headers`,'
-    " `body_mode` (none, arguments, template), `body`, `max_response_bytes`, `follow_redirects`; `{name}` stands for an"
-    " argument, `{secret:NAME}` for a secret, which must exist. Of an API operation: read-only, as imported from its"
-    " API source."
-)
+CONFIG = " ".join(kind.config_help for kind in kinds.all_kinds().values() if kind.config_help)
 HTTP_TOOL = OpenApiExample(
     "An HTTP request",
     request_only=True,
@@ -96,21 +94,9 @@ class ToolRow(OfferRow):
         )
         fixed = ("tenant", "kind")
 
-    def adopt(self, row: Tool) -> None:
-        """Copy what the code declares."""
-        authoring.update_from_code(row)
-
-    def faults(self, row: Tool) -> Faults:
-        """Return the problems of a tool. Missing secrets that an HTTP tool names already are none.
-
-        The request of an operation of an API source is fixed.
-        """
-        before = self.instance.config if self.instance is not None else None
-        if row.kind == ToolKind.OPERATION:
-            if before is not None and row.config != before:
-                return {"config": ["The document of the API source describes the request. Remove this field."]}
-            return tool_faults(row)
-        return tool_faults(row) or secret_faults(row.tenant, row.config, before)
+    def row_faults(self, row: Tool, given: dict[str, Any]) -> Faults:
+        """Return the problems of a tool and of the request, as its kind has them."""
+        return kinds.kind_of(row.kind).request_faults(row, given, self.instance) or tool_faults(row)
 
 
 class RevisionRow(Row):
@@ -142,7 +128,7 @@ class ToolsQuery(OfferQuery):
 
     searched = ("name", "title", "description")
 
-    kind = Choice(ToolKind.choices, required=False, help_text="Kind of tool.")
+    kind = Choice(registry.CHOICES, required=False, help_text="Kind of tool.")
 
 
 class Tools(OfferView):

@@ -74,6 +74,33 @@ def parse_config(raw: Mapping[str, Any]) -> HttpConfig:
     return config
 
 
+def with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request with all its fields, as a form stores it; an invalid one is returned unchanged."""
+    try:
+        full: dict[str, Any] = msgspec.to_builtins(parse_config(raw))
+    except ConfigProblem:
+        return dict(raw)
+    return full
+
+
+def as_described(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request without fields that have their defaults; an invalid one is returned unchanged."""
+    try:
+        full = msgspec.to_builtins(parse_config(raw))
+    except ConfigProblem:
+        return dict(raw)
+    plain = msgspec.to_builtins(HttpConfig())
+    return {name: value for name, value in full.items() if name in {"method", "base_url"} or value != plain[name]}
+
+
+def secrets_of(raw: Mapping[str, Any]) -> set[str]:
+    """Return the names of the secrets that a request uses; none of an invalid one."""
+    try:
+        return secret_names(parse_config(raw))
+    except ConfigProblem:
+        return set()
+
+
 def placeholders(config: HttpConfig) -> set[str]:
     """Return the names of the arguments that the templates use."""
     return {name for template in (*outer_templates(config), *body_templates(config)) for name in template.arguments}

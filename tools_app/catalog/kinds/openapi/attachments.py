@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db.models import Sum
 from django.db.models.functions import Length
 
+from tools_app.catalog.kinds.base import NO_SUCH_RESOURCE
 from tools_app.catalog.kinds.openapi.config import OperationConfig
 from tools_app.catalog.tool_api.results import ToolError
 from tools_app.core.config import config
@@ -19,7 +20,6 @@ from tools_app.models import Resource, ResourceKind
 
 RESOURCE: Final = "resource"
 STORED: Final = (ResourceKind.TEXT, ResourceKind.FILE)
-NO_SUCH: Final = "There is no text or file with this URI among the resources that you may read."
 MAX_ATTACHED: Final = 20
 
 
@@ -52,7 +52,7 @@ class Attachments:
             raise ToolError(f"A call sends at most {MAX_ATTACHED} resources.")
         found = await run_in_db_thread(_load, tenant_id, wanted)
         if missing := next((uri for uri in wanted if uri not in found), None):
-            raise ToolError(f"{missing[:200]}: {NO_SUCH}")
+            raise ToolError(f"{missing[:200]}: {NO_SUCH_RESOURCE}")
         filled_arguments = dict(arguments)
         for name in self._files & arguments.keys():
             value = arguments[name]

@@ -8,7 +8,7 @@ from uuid import UUID
 from tools_app.catalog.kinds.base import Runner
 from tools_app.catalog.kinds.http.runner import HttpTool, sent
 from tools_app.catalog.kinds.openapi.attachments import Attachments
-from tools_app.catalog.kinds.openapi.config import OperationConfig, SourceSettings, base_url_of, parse_operation
+from tools_app.catalog.kinds.openapi.config import OperationConfig, SourceSettings, base_url_of
 from tools_app.catalog.kinds.openapi.request import Credential, build_operation
 from tools_app.catalog.tool_api.results import ToolError
 from tools_app.core.http.addresses import parse_networks
@@ -60,11 +60,6 @@ def settings_of(
     """Return what tools of a source use, with the servers and security schemes of its document."""
     where = (source.url, source.base_url, servers, source.server_variables)
     return SourceSettings(*where, schemes, source.secrets, source.tenant_id)
-
-
-def attachments_of(config: Mapping[str, Any]) -> Attachments | None:
-    """Return the arguments of an operation that can name resources; None if none can."""
-    return Attachments(parse_operation(config)) or None
 
 
 def chosen_schemes(config: OperationConfig, mapped: Mapping[str, str]) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from django.contrib.auth.models import User
@@ -20,14 +20,11 @@ from django.utils import timezone
 from tools_app.catalog import authoring, compiled
 from tools_app.catalog.kinds.openapi.documents import naming
 from tools_app.catalog.kinds.openapi.documents.operations import Operation, Skipped
+from tools_app.catalog.kinds.openapi.kind import GENERATED, OVERRIDABLE, OperationKind
 from tools_app.catalog.kinds.openapi.sources.documents import parsed_of
 from tools_app.catalog.validation.reserved import reserved_names
 from tools_app.catalog.versioned import check_count
-from tools_app.models import ApiSource, ApiSourceRevision, RevisionState, Tool, ToolKind
-
-# Fields that people may override.
-OVERRIDABLE: Final = ("title", "description", "input_schema", "output_schema", "annotations")
-GENERATED: Final = (*OVERRIDABLE, "config")
+from tools_app.models import ApiSource, ApiSourceRevision, RevisionState, Tool
 
 
 class OperationChange(StrEnum):
@@ -268,7 +265,7 @@ def _tool(source: ApiSource, entry: Entry, *, enabled: bool) -> Tool:
     return Tool(
         tenant=source.tenant,
         name=entry.name,
-        kind=ToolKind.OPERATION,
+        kind=OperationKind.name,
         enabled=enabled,
         source=source,
         operation=entry.key,
