@@ -107,17 +107,18 @@ SOURCES: Final = Section(
         ),
     ),
 )
-TOOLS: Final = Section(
-    "tools",
-    Tool,
-    "name",
-    "tool",
-    tuple(
+
+
+def tool_sources() -> tuple[Source, ...]:
+    """Return how the kinds of tools describe their configurations."""
+    return tuple(
         Source(kind.file_field, name, "config", kind.file_type, kind.file_hint, kind.file_settings)
         for name, kind in kinds.all_kinds().items()
         if kind.file_field
-    ),
-)
+    )
+
+
+TOOLS: Final = Section("tools", Tool, "name", "tool", tool_sources())
 RESOURCES: Final = Section(
     "resources",
     Resource,
