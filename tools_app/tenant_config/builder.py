@@ -6,8 +6,8 @@ from django.core.exceptions import ValidationError
 
 from tools_app.catalog import toolsets
 from tools_app.catalog.kinds.base import kind_of
-from tools_app.catalog.kinds.http.config import secrets_of, with_defaults
-from tools_app.catalog.kinds.openapi.sources.settings import source_faults
+from tools_app.catalog.kinds.http.config import ConfigProblem, secrets_of, with_defaults
+from tools_app.catalog.kinds.openapi.config import check_document
 from tools_app.catalog.validation.items import Faults, prompt_faults, resource_faults, tool_faults
 from tools_app.catalog.validation.mime_types import mime_type_of
 from tools_app.identity.oauth import hosts, tenant_scopes
@@ -127,12 +127,26 @@ def secrets_named_by(row: Offer) -> set[str]:
 def _faults(row: ApiSource | Tool | Resource | Prompt) -> Faults:
     match row:
         case ApiSource():
-            return source_faults(row)
+            return _source_faults(row)
         case Tool():
             return tool_faults(row)
         case Resource():
             return resource_faults(row)
     return prompt_faults(row)
+
+
+def _source_faults(source: ApiSource) -> Faults:
+    """Return the errors of a source; only files set what its document says."""
+    faults: Faults = {}
+    try:
+        source.clean()
+    except ValidationError as problem:
+        faults |= problem.message_dict
+    try:
+        check_document(source.servers, source.schemes)
+    except ConfigProblem as problem:
+        faults[problem.field] = [problem.message]
+    return faults
 
 
 def _place(field: str, source: Source) -> Path:

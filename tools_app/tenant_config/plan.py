@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db.models import RestrictedError
 
 from tools_app.catalog import authoring
-from tools_app.catalog.kinds.openapi.sources.settings import save_source
+from tools_app.catalog.kinds.openapi.sources.documents import save_source
 from tools_app.catalog.toolsets import why_not_deleted
 from tools_app.core.documents import Document
 from tools_app.models import ApiSource, Issuer, Prompt, Resource, ServiceClient, Tenant, Tool, Toolset, Upstream

@@ -78,16 +78,14 @@ def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
         yield from _texts(inner, (*path, name))
 
 
-def _is_audience(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(role, str) and role in ROLES for role in value)
-
-
-def _is_priority(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
-
-
-AUDIENCE = Shape(_is_audience, 'must be a list of "user" and "assistant".')
-PRIORITY = Shape(_is_priority, "must be a number from 0 to 1.")
+AUDIENCE = Shape(
+    lambda value: isinstance(value, list) and all(isinstance(role, str) and role in ROLES for role in value),
+    'must be a list of "user" and "assistant".',
+)
+PRIORITY = Shape(
+    lambda value: isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1,
+    "must be a number from 0 to 1.",
+)
 MOMENT = Shape(
     lambda value: moment(value) is not None, "must be a time with its offset from UTC, such as 2026-01-31T12:00:00Z."
 )

@@ -119,15 +119,10 @@ def _placeholders(message: Any) -> list[str]:
     return list(dict.fromkeys(PLACEHOLDER.findall(text))) if isinstance(text, str) else []
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and bool(PLACEHOLDER.fullmatch(f"{{{value}}}"))
-
-
-def _is_message(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-NAME = Shape(_is_name, "must be a name of letters, digits and underscores that does not start with a digit.")
+NAME = Shape(
+    lambda value: isinstance(value, str) and bool(PLACEHOLDER.fullmatch(f"{{{value}}}")),
+    "must be a name of letters, digits and underscores that does not start with a digit.",
+)
 # A list is not hashable, so it cannot be looked up in a set, but it can in a tuple.
 ROLE = Shape(lambda value: value in ROLES, 'must be "user" or "assistant".')
-MESSAGE = Shape(_is_message, "must be a non-empty string.")
+MESSAGE = Shape(lambda value: isinstance(value, str) and bool(value.strip()), "must be a non-empty string.")

@@ -57,7 +57,10 @@ class Attachments:
         for name in self._files & arguments.keys():
             value = arguments[name]
             filled = [
-                {**found[one[RESOURCE]], **_about(one)} if _names_resource(one) else one for one in _listed(value)
+                {**found[one[RESOURCE]], **{name: one[name] for name in ("filename", "media_type") if name in one}}
+                if _names_resource(one)
+                else one
+                for one in _listed(value)
             ]
             filled_arguments[name] = filled if isinstance(value, list) else filled[0]
         if self._whole and _names_resource(arguments.get(self._whole)):
@@ -71,11 +74,6 @@ def _listed(value: Any) -> list[Any]:
 
 def _names_resource(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get(RESOURCE), str)
-
-
-def _about(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the caller says of a file besides its bytes."""
-    return {name: value[name] for name in ("filename", "media_type") if name in value}
 
 
 def _load(tenant_id: UUID, uris: list[str]) -> dict[str, dict[str, str]]:

@@ -47,7 +47,9 @@ def operation_runner(
         if source.secrets[scheme] in secrets and scheme in source.schemes
     ]
     base = base_url_of(config, source)
-    scrubber = Scrubber(_spellings(used.values()))
+    # Secrets, and the parts of `user:password`.
+    parts = (part for value in used.values() for part in value.partition(":")[2:] if part)
+    scrubber = Scrubber([*used.values(), *parts])
     sender = OperationSender(
         config, base, credentials, missing, policy, scrubber, Attachments(config), source.tenant_id
     )
@@ -97,9 +99,3 @@ class OperationSender:
         if request.method in READING:
             return await exchange_following(request, self.policy, self.scrubber)
         return await exchange(request, self.policy)
-
-
-def _spellings(values: Any) -> list[str]:
-    """Return secrets, and the parts of `user:password`."""
-    found = list(values)
-    return [*found, *(part for value in found for part in value.partition(":")[2:] if part)]

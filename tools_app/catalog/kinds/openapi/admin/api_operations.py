@@ -1,6 +1,6 @@
 """The operations of an API source: the difference that the newest document makes, and the choice of what to import."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,7 +15,6 @@ from tools_app.catalog.kinds.openapi.sources.plan import (
     AppliedCounts,
     ApplyError,
     Entry,
-    FieldChange,
     OperationChange,
     OperationFilter,
     Plan,
@@ -142,8 +141,13 @@ def _shown(planned: Plan, chosen: OperationFilter) -> dict[str, Any]:
         "found": found[:MAX_SHOWN],
         "more": max(0, len(found) - MAX_SHOWN),
         "found_count": len(found),
-        "found_tokens": _tokens(found),
-        "changed": [_difference(entry) for entry in changed[:MAX_DIFFERENCES]],
+        "found_tokens": sum(entry.operation.tokens for entry in found if entry.operation),
+        "changed": [
+            ShownTool(
+                entry, [ShownChange(one.name, one.is_kept, diff.lines(one.base, one.theirs)) for one in entry.changes]
+            )
+            for entry in changed[:MAX_DIFFERENCES]
+        ],
         "changed_count": len(changed),
         "more_changed": max(0, len(changed) - MAX_DIFFERENCES),
         "removed": planned.of(OperationChange.REMOVED),
@@ -160,18 +164,6 @@ def _shown(planned: Plan, chosen: OperationFilter) -> dict[str, Any]:
         "schemes_diff": diff.lines(planned.source.schemes, planned.schemes) if planned.changes_schemes else [],
         "same_count": len(planned.of(OperationChange.SAME)),
     }
-
-
-def _tokens(entries: Sequence[Entry]) -> int:
-    return sum(entry.operation.tokens for entry in entries if entry.operation)
-
-
-def _difference(entry: Entry) -> ShownTool:
-    return ShownTool(entry, [_change(change) for change in entry.changes])
-
-
-def _change(change: FieldChange) -> ShownChange:
-    return ShownChange(change.name, change.is_kept, diff.lines(change.base, change.theirs))
 
 
 def _summary(done: AppliedCounts) -> str:

@@ -33,14 +33,6 @@ MAX_DEFINITIONS_BYTES: Final = 160 * 1024
 ANY_SCHEMA: Final = "Any value; see the documentation of the API."
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-
-
-def _are_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
 KEPT_KEYWORDS: Final[dict[str, Callable[[Any], bool]]] = {
     "enum": lambda value: isinstance(value, list) and bool(value) and has_exact_numbers(value),
     "const": has_exact_numbers,
@@ -55,9 +47,12 @@ KEPT_KEYWORDS: Final[dict[str, Callable[[Any], bool]]] = {
     "exclusiveMinimum": is_number,
     "exclusiveMaximum": is_number,
     "multipleOf": lambda value: is_number(value) and value > 0,
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _is_count),
+    **dict.fromkeys(
+        ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53,
+    ),
     "uniqueItems": lambda value: isinstance(value, bool),
-    "required": _are_names,
+    "required": lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
 }
 SUBSCHEMA_KEYWORDS: Final = frozenset(
     {"items", "additionalProperties", "not", "propertyNames", "contains", "if", "then", "else"}
@@ -341,7 +336,11 @@ class Schemas:
                     if not (place.is_part and self._is_subtype(one, place.reference))
                 ]
                 if members:
-                    _combine(converted, SUBSCHEMA_LISTS[name], members)
+                    keyword = SUBSCHEMA_LISTS[name]
+                    if keyword in converted:
+                        converted.setdefault("allOf", []).append({keyword: members})
+                    else:
+                        converted[keyword] = members
 
     def _member(self, schema: dict[str, Any], keyword: str, place: _Place) -> _Place:
         """Return the place of the members of `allOf`, `anyOf` or `oneOf`: parts, unless they say everything alone."""
@@ -367,13 +366,6 @@ def _open(schema: dict[str, Any], converted: dict[str, Any], place: _Place) -> N
     undeclared = set(converted.get("required", ())) - mapping(schema.get("properties")).keys()
     if place.is_part or COMBINING & converted.keys() or undeclared:
         del converted["additionalProperties"]
-
-
-def _combine(converted: dict[str, Any], keyword: str, inner: list[Any]) -> None:
-    if keyword in converted:
-        converted.setdefault("allOf", []).append({keyword: inner})
-    else:
-        converted[keyword] = inner
 
 
 def _tidy(schema: dict[str, Any], converted: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from tools_app.catalog.kinds.openapi.config import is_header
+from tools_app.catalog.kinds.http.config import is_header
 from tools_app.catalog.kinds.openapi.documents import lowering
 from tools_app.catalog.kinds.openapi.documents.document import (
     Document,

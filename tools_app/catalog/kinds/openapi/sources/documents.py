@@ -20,6 +20,7 @@ from django.db import DatabaseError, transaction
 from django.db.models import Max
 from django.utils import timezone
 
+from tools_app.audit.changes import changes
 from tools_app.catalog.kinds.http.response import SUCCESSES
 from tools_app.catalog.kinds.openapi.documents.bundle import bundled
 from tools_app.catalog.kinds.openapi.documents.operations import Parsed, ParseOptions, parse
@@ -47,6 +48,14 @@ HEADERS: Final = (
 )
 TOO_SLOW: Final = f"The documents could not be fetched within {FETCH_TIMEOUT_SECONDS:g} seconds."
 NOT_READ: Final = "The document was not read. Check that a worker is running, then refresh the source."
+
+
+def save_source(source: ApiSource) -> ApiSource:
+    """Save a source. The caller has validated it."""
+    with changes.change_log_transaction():
+        source.updated_at = timezone.now()
+        source.save()
+    return source
 
 
 def add_revision(source: ApiSource, by: User | None = None, data: bytes | None = None) -> ApiSourceRevision:

@@ -241,7 +241,10 @@ def apply(
         if source is None or fingerprint(source, source.tools.exclude(operation="")) != planned.fingerprint:
             raise ApplyError("The source or its tools have changed since the preview. Preview the changes again.")
         new = [entry for entry in planned.of(OperationChange.NEW) if wanted is None or entry.key in wanted]
-        _check_room(source, len(new))
+        try:
+            check_count(Tool, source.tenant.tools.count() + len(new))
+        except ValidationError as problem:
+            raise ApplyError(problem.messages[0]) from problem
         authoring.create_tools([_tool(source, entry, enabled=entry.key in enabled) for entry in new], by)
         done.imported.extend(new)
         for entry in planned.entries:
@@ -249,13 +252,6 @@ def apply(
                 _renew(entry, entry.tool, by, done, enabled=entry.key in enabled)
         _note(source, planned)
     return done
-
-
-def _check_room(source: ApiSource, more: int) -> None:
-    try:
-        check_count(Tool, source.tenant.tools.count() + more)
-    except ValidationError as problem:
-        raise ApplyError(problem.messages[0]) from problem
 
 
 def _tool(source: ApiSource, entry: Entry, *, enabled: bool) -> Tool:
