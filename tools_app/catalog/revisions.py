@@ -8,6 +8,7 @@ from django.core.exceptions import ValidationError
 from tools_app.audit.changes import changes
 from tools_app.calls.models import CallFacts
 from tools_app.catalog import authoring
+from tools_app.catalog.models import LIMITS
 from tools_app.catalog.shaping import SHAPING_FIELDS
 from tools_app.catalog.validation.items import tool_faults
 from tools_app.core.relations import related
@@ -15,7 +16,6 @@ from tools_app.models import Action, Tenant, Tool, ToolKind, ToolRevision
 
 # The name of the tool is not restored, because clients use it.
 RESTORED = tuple(name for name in authoring.DEFINITION_FIELDS if name != "name")
-LIMITS = ("calls_per_second", "calls_per_minute", "calls_per_day", "calls_in_flight")
 UNCHANGED = "This is the current definition."
 FROM_CODE = (
     "The code declares what a Python tool is, so nothing of this can be brought back here: install the version of its "

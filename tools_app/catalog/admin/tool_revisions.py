@@ -18,7 +18,6 @@ from tools_app.catalog.models import TOOL_NAME
 from tools_app.core import diff
 from tools_app.core.relations import first_within
 from tools_app.models import Tenant, Tool, ToolKind, ToolRevision
-from tools_app.tenant_config.builder import secrets_named_by
 from tools_app.tenants import permissions
 from tools_app.web.admin.decorators import button
 from tools_app.web.admin.scoping import only, writer
@@ -179,4 +178,4 @@ def _is_number(text: str) -> bool:
 
 
 def _missing_secrets(tool: Tool) -> list[str]:
-    return sorted(secrets_named_by(tool) - set(tool.tenant.secrets.values_list("name", flat=True)))
+    return sorted(authoring.secrets_named_by(tool) - set(tool.tenant.secrets.values_list("name", flat=True)))
