@@ -276,12 +276,11 @@ class CatalogDocument(Document):
             if name in names:
                 yield name, OF_AN_UPSTREAM
 
-    @classmethod
-    def described_row(cls, row: Any) -> dict[str, Any]:
+    def described_row(self, row: Any) -> dict[str, Any]:
         """Return the fields that differ from their defaults, and the content last."""
-        content = next(content for content in cls.contents if content.kind == row.kind)
+        content = next(content for content in self.contents if content.kind == row.kind)
         values = {name: getattr(row, name) for name in content.others}
-        usual = {name: value for name, value in values.items() if value != cls.default_of(name)}
+        usual = {name: value for name, value in values.items() if value != self.default_of(name)}
         return {**usual, content.field: content.told(getattr(row, content.column))}
 
     def described(self) -> dict[str, Any]:
@@ -319,9 +318,7 @@ class CatalogDocument(Document):
     def note(self, plan: Any) -> None:
         """Note the secrets that the request needs."""
         for name in authoring.secrets_named_by(self.row):
-            plan.missing_secrets.setdefault(name, []).append(
-                f"{self.Meta.model._meta.verbose_name} {self.context['name']}"
-            )
+            plan.missing_secrets.setdefault(name, []).append(f"{self.Meta.model._meta.verbose_name} {self.row_name}")
 
     def save(self: Any, **_values: Any) -> Any:
         """Save the row."""
@@ -433,8 +430,7 @@ class ToolDocument(CatalogDocument, ToolRow):
         """Return the tools with their API sources."""
         return super().rows(tenant).select_related("source")
 
-    @classmethod
-    def described_row(cls, row: Tool) -> dict[str, Any]:
+    def described_row(self, row: Tool) -> dict[str, Any]:
         """Return the fields, and the operation with its source and what was overridden."""
         described = super().described_row(row)
         if row.kind == ToolKind.OPERATION:

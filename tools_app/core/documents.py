@@ -1,6 +1,7 @@
 """Rows in files: what turns a serializer of the REST API into one that reads and writes a tenant's file."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from typing import Any, ClassVar
 
 
@@ -19,10 +20,24 @@ class Document:
     Meta: Any
     fields: Any
     instance: Any
-    context: Any
+    initial_data: Any
     validated_data: Any
+    # The name of the row.
+    row_name = ""
     # The row as the file describes it, not saved.
     row: Any = None
+
+    @property
+    def context(self: Any) -> dict[str, Any]:
+        """The context, with the name of the row."""
+        return {**super().context, "name": self.row_name}  # type: ignore[misc]
+
+    def of_row(self, name: str, old: Any, data: Any) -> Any:
+        """Return the document of one row, new if `old` is None. All rows share their fields, which are slow to make."""
+        assert self.fields is not None
+        document = copy(self)
+        document.row_name, document.instance, document.initial_data = name, old, data
+        return document
 
     @classmethod
     def rows(cls, tenant: Any) -> Any:
@@ -48,10 +63,9 @@ class Document:
         names = (name for name in cls.Meta.fields if name not in cls.hidden)
         return {name: values[name] for name in names if values[name] != cls.default_of(name)}
 
-    @classmethod
-    def described_row(cls: Any, row: Any) -> dict[str, Any]:
+    def described_row(self: Any, row: Any) -> dict[str, Any]:
         """Return what a file says of a stored row."""
-        unusual: dict[str, Any] = cls.unusual(cls(row, context={"tenant": row.tenant}).data)
+        unusual: dict[str, Any] = self.unusual(self.to_representation(row))
         return unusual
 
     def run_validation(self: Any, data: Any) -> Any:
@@ -64,12 +78,12 @@ class Document:
         """Return the row with these values, not saved."""
         self.row = super().drafted(attrs)  # type: ignore[misc]
         self.row.tenant = self.context["tenant"]
-        setattr(self.row, self.named_by, self.context["name"])
+        setattr(self.row, self.named_by, self.row_name)
         return self.row
 
     def create(self: Any, validated_data: dict[str, Any]) -> Any:
         """Save a new row of the tenant."""
-        named = {"tenant": self.context["tenant"], self.named_by: self.context["name"]}
+        named = {"tenant": self.context["tenant"], self.named_by: self.row_name}
         return super().create({**validated_data, **named})  # type: ignore[misc]
 
     def described(self) -> dict[str, Any]:

@@ -21,9 +21,9 @@ QUOTES = "Use quotes if YAML reads it as another type."
 
 def described_rows(section: DocumentSection, tenant: Tenant) -> dict[str, Row]:
     """Return the rows of a section by name, sorted by name: all fields that differ from their defaults."""
-    rows = section.rows_by_name(tenant)
+    rows, documents = section.rows_by_name(tenant), section.serializer(context={"tenant": tenant})
     # Databases differ in their sort order.
-    return {name: section.serializer.described_row(rows[name]) for name in sorted(rows)}
+    return {name: documents.described_row(rows[name]) for name in sorted(rows)}
 
 
 def hidden_values(tenant: Tenant) -> list[str]:
@@ -48,11 +48,12 @@ def add_steps(plan: Plan, sections: Sections, by: Person | None, *, prune: bool)
             continue
         taken = section.serializer.taken_names(plan.tenant, wanted.keys() - there.keys())
         plan.problems.extend(Problem((section.name, name), why) for name, why in sorted(taken))
+        documents = section.serializer(context=context)
         for name, row in wanted.items():
-            document = section.serializer(there.pop(name, None), data=row, context={**context, "name": name})
+            document = documents.of_row(name, there.pop(name, None), row)
             _add_row(plan, section, document)
             rows[name] = document.row or section.serializer.Meta.model(tenant=plan.tenant)
-        _add_others(plan, section, there, prune=prune)
+        _add_others(plan, section, documents, there, prune=prune)
         if not prune and len(wanted) + len(there) > section.most:
             message = f"A tenant has at most {section.most} {section.words}. Delete one first."
             plan.problems.append(Problem((section.name,), message))
@@ -68,7 +69,7 @@ def take(step: Step, document: Any) -> None:
 
 def _add_row(plan: Plan, section: DocumentSection, document: Any) -> None:
     """Add the change of one row, if it is not as the file wants it, or its problems."""
-    name, old = document.context["name"], document.instance
+    name, old = document.row_name, document.instance
     problems = list(_problems(document, (section.name, name)))
     if problems:
         plan.problems.extend(problems)
@@ -84,23 +85,23 @@ def _add_row(plan: Plan, section: DocumentSection, document: Any) -> None:
         plan.steps.append(Step(doing, section.word, name, before, after, document))
 
 
-def _add_others(plan: Plan, section: DocumentSection, there: Mapping[str, Any], *, prune: bool) -> None:
+def _add_others(plan: Plan, section: DocumentSection, documents: Any, there: Mapping[str, Any], *, prune: bool) -> None:
     """Add the rows that the file does not name: deleted, or kept."""
     for name in sorted(there):
         if not prune:
             plan.kept.append(f"{section.word} {name}")
             continue
-        document = section.serializer(there[name], context={"tenant": plan.tenant})
+        document = documents.of_row(name, there[name], None)
         if why := document.why_not_deleted():
             plan.problems.append(Problem((section.name, name), why))
-        before = section.serializer.described_row(there[name])
+        before = documents.described_row(there[name])
         plan.steps.append(Step(StepAction.DELETE, section.word, name, before, None, document))
 
 
 def _problems(document: Any, path: Path) -> Iterator[Problem]:
     """Yield the problems of a row's name and of its fields."""
     try:
-        document.Meta.model._meta.get_field(document.named_by).clean(document.context["name"], None)
+        document.Meta.model._meta.get_field(document.named_by).clean(document.row_name, None)
     except ValidationError as problem:
         yield from (Problem(path, message) for message in problem.messages)
     if document.is_valid():
