@@ -13,10 +13,10 @@ from tests.wire.client import MODERN, RawClient, message_of
 from tools_app.catalog import compiled
 from tools_app.catalog.kinds import registry
 from tools_app.catalog.revisions import source_of
+from tools_app.catalog.serializers import ToolDocument, tool_contents
 from tools_app.identity import personal_tokens
 from tools_app.models import Call, Tenant, Tool
 from tools_app.server.embedded import EmbeddedHub
-from tools_app.tenant_config import fields
 from tools_app.tenant_config.document import read
 from tools_app.tenant_config.export import export
 from tools_app.tenant_config.plan import apply, plan
@@ -29,7 +29,7 @@ def constants(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kind `constant`, as if its line were in the registry when the hub started."""
     monkeypatch.setitem(registry.KINDS, "constant", ("Constant", "tests.catalog.constant"))
     monkeypatch.setattr(Tool._meta.get_field("kind"), "choices", registry.choices())
-    monkeypatch.setitem(fields.TOOLS.__dict__, "sources", fields.tool_sources())
+    monkeypatch.setattr(ToolDocument, "contents", tool_contents())
 
 
 @pytest.fixture

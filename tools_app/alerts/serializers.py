@@ -282,7 +282,7 @@ class AlertRuleDocument(Document, AlertRuleRow):
         """Check also that the destinations will exist, some of them by the same file. Raises ValidationError."""
         names = sorted(set(attrs.pop("destination_names")))
         attrs = super().validate(attrs)
-        if unknown := sorted(set(names) - self.context["names"]["alert_destinations"]):
+        if unknown := sorted(set(names) - self.context["rows"]["alert_destinations"].keys()):
             message = f"there is no alert destination with the name {', '.join(map(repr, unknown))}."
             raise serializers.ValidationError({"destinations": [message]})
         return {**attrs, "destinations": names}

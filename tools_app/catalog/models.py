@@ -29,6 +29,11 @@ MIN_RESULT_BYTES = 100
 MAX_SHAPING = 2**31 - 1
 
 
+# What an admin sets of a tool of every kind: limits, how a search finds it, and the shaping of results.
+LIMITS = ("calls_per_second", "calls_per_minute", "calls_per_day", "calls_in_flight")
+TOOL_SETTINGS = ("enabled", *LIMITS, "aliases", "pinned", "result_mask", "result_items", "result_bytes")
+
+
 class TaskSupport(models.TextChoices):
     """Whether a call may return a task, which its client polls (extension io.modelcontextprotocol/tasks)."""
 

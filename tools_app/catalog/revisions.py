@@ -9,6 +9,7 @@ from tools_app.audit.changes import changes
 from tools_app.calls.models import CallFacts
 from tools_app.catalog import authoring
 from tools_app.catalog.kinds.base import UnknownKind, kind_of
+from tools_app.catalog.models import LIMITS
 from tools_app.catalog.shaping import SHAPING_FIELDS
 from tools_app.catalog.validation.items import tool_faults
 from tools_app.core.relations import related
@@ -16,7 +17,6 @@ from tools_app.models import Action, Tenant, Tool, ToolRevision
 
 # The name of the tool is not restored, because clients use it.
 RESTORED = tuple(name for name in authoring.DEFINITION_FIELDS if name != "name")
-LIMITS = ("calls_per_second", "calls_per_minute", "calls_per_day", "calls_in_flight")
 UNCHANGED = "This is the current definition."
 
 

@@ -1,22 +1,55 @@
 """Rows in files: what turns a serializer of the REST API into one that reads and writes a tenant's file."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from typing import Any, ClassVar
 
 
 class Document:
     """Mixed into the serializer of a row: the row in a tenant's file, of `context["tenant"]` by `context["name"]`.
 
-    A row in a file is complete: fields that are left out have the defaults of the model. `context["names"]` has the
-    names of rows that will exist, by the sections that are read before. An export leaves out the fields in `hidden`.
+    A row in a file is complete: fields that are left out have the defaults of the model. `context["rows"]` has the
+    rows that will exist, by section and name, of the sections that are read before; those of the file are not saved
+    yet. `context["by"]` is who imports the file. `named_by` is the field of the name. An export leaves out the fields
+    in `hidden`. Rows that others refer to are `deleted_last`.
     """
 
+    named_by: ClassVar[str] = "name"
     hidden: tuple[str, ...] = ()
+    deleted_last = False
     Meta: Any
     fields: Any
     instance: Any
-    context: Any
+    initial_data: Any
     validated_data: Any
+    # The name of the row.
+    row_name = ""
+    # The row as the file describes it, not saved.
+    row: Any = None
+
+    @property
+    def context(self: Any) -> dict[str, Any]:
+        """The context, with the name of the row."""
+        return {**super().context, "name": self.row_name}  # type: ignore[misc]
+
+    def of_row(self, name: str, old: Any, data: Any) -> Any:
+        """Return the document of one row, new if `old` is None. All rows share their fields, which are slow to make."""
+        assert self.fields is not None
+        document = copy(self)
+        document.row_name, document.instance, document.initial_data = name, old, data
+        return document
+
+    @classmethod
+    def rows(cls, tenant: Any) -> Any:
+        """Return the rows of a tenant that a file describes, with the rows that they refer to."""
+        model = cls.Meta.model
+        others = (field.name for field in model._meta.many_to_many)
+        return model._default_manager.filter(tenant=tenant).prefetch_related(*others)
+
+    @classmethod
+    def taken_names(cls, tenant: Any, names: Iterable[str]) -> Iterator[tuple[str, str]]:  # noqa: ARG003 - for overrides
+        """Yield those of the names that new rows cannot have, and why."""
+        yield from ()
 
     @classmethod
     def default_of(cls, name: str) -> Any:
@@ -30,6 +63,11 @@ class Document:
         names = (name for name in cls.Meta.fields if name not in cls.hidden)
         return {name: values[name] for name in names if values[name] != cls.default_of(name)}
 
+    def described_row(self: Any, row: Any) -> dict[str, Any]:
+        """Return what a file says of a stored row."""
+        unusual: dict[str, Any] = self.unusual(self.to_representation(row))
+        return unusual
+
     def run_validation(self: Any, data: Any) -> Any:
         """Return the validated values, with defaults. Raises ValidationError."""
         fields = {name: self.Meta.model._meta.get_field(name) for name in self.fields}
@@ -38,18 +76,23 @@ class Document:
 
     def drafted(self: Any, attrs: Mapping[str, Any]) -> Any:
         """Return the row with these values, not saved."""
-        row = super().drafted(attrs)  # type: ignore[misc]
-        row.tenant, row.name = self.context["tenant"], self.context["name"]
-        return row
+        self.row = super().drafted(attrs)  # type: ignore[misc]
+        self.row.tenant = self.context["tenant"]
+        setattr(self.row, self.named_by, self.row_name)
+        return self.row
 
     def create(self: Any, validated_data: dict[str, Any]) -> Any:
         """Save a new row of the tenant."""
-        named = {"tenant": self.context["tenant"], "name": self.context["name"]}
+        named = {"tenant": self.context["tenant"], self.named_by: self.row_name}
         return super().create({**validated_data, **named})  # type: ignore[misc]
 
     def described(self) -> dict[str, Any]:
         """Return what the file says of the row once it is saved."""
         return self.unusual(self.validated_data)
+
+    def place_of(self, field: str) -> tuple[str, ...]:
+        """Return where in the row of the file a field of the serializer is."""
+        return (field,)
 
     def hidden_changes(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return what a preview shows of the hidden fields, before and after."""
@@ -57,3 +100,11 @@ class Document:
 
     def note(self, plan: Any) -> None:
         """Note in the plan of an import what people have to do after it."""
+
+    def why_not_deleted(self) -> str:
+        """Return why the row cannot be deleted; "" if it can."""
+        return ""
+
+    def delete(self) -> None:
+        """Delete the row."""
+        self.instance.delete()

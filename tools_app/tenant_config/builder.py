@@ -1,102 +1,47 @@
 """Unsaved rows built from a file, and their validation."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from django.core.exceptions import ValidationError
 
-from tools_app.catalog import toolsets
-from tools_app.catalog.kinds.base import kind_of
-from tools_app.catalog.kinds.http.config import ConfigProblem, secrets_of, with_defaults
-from tools_app.catalog.kinds.openapi.config import check_document
-from tools_app.catalog.validation.items import Faults, prompt_faults, resource_faults, tool_faults
-from tools_app.catalog.validation.mime_types import mime_type_of
 from tools_app.identity.oauth import hosts, tenant_scopes
-from tools_app.models import (
-    ApiSource,
-    ClientPolicy,
-    Issuer,
-    Prompt,
-    Resource,
-    ResourceKind,
-    Tenant,
-    TenantScope,
-    Tool,
-    Toolset,
-    Upstream,
-)
+from tools_app.models import ClientPolicy, Issuer, Tenant, TenantScope, Upstream
 from tools_app.tenant_config import issuers, upstreams
-from tools_app.tenant_config.document import Problem, source_of
-from tools_app.tenant_config.fields import TENANT_FIELDS, Offer, Plain, Row, Section, Source, default_of
+from tools_app.tenant_config.document import Problem
+from tools_app.tenant_config.fields import TENANT_FIELDS, Plain, Row, Section, default_of
 from tools_app.tenant_config.reader import Path
 
 
-def build(section: Section, name: str, row: Row, into: Offer, sources: Mapping[str, ApiSource]) -> Offer:
-    """Write a row of the file into a model instance: a new one, or the one of this name. Does not save it.
-
-    `sources` are the API sources of the tenant and of the file, by name.
-    """
-    if isinstance(into, Plain):
-        setattr(into, section.key, name)
-        for field in section.fields:
-            setattr(into, field, row[field] if field in row else default_of(section.model, field))
-        return into
-    source = source_of(section, row)
-    assert source is not None, "the reader has seen to it"
+def build(section: Section, name: str, row: Row, into: Plain) -> Plain:
+    """Write a row of the file into a model instance: a new one, or the one of this name. Does not save it."""
     setattr(into, section.key, name)
-    into.kind = source.kind
-    for other in section.sources:
-        setattr(into, other.stored, default_of(section.model, other.stored))
-    for field in source.others:
+    for field in section.fields:
         setattr(into, field, row[field] if field in row else default_of(section.model, field))
-    value = row[source.field]
-    if isinstance(into, Tool):
-        kind_of(into.kind).from_file(into, value, sources)
-        return into
-    match source.field:
-        case "function":
-            value = {"function": value}
-        case "request":
-            value = with_defaults(value)
-    setattr(into, source.stored, value)
-    if isinstance(into, Resource):
-        into.mime_type = mime_type_of(into)
     return into
 
 
-def faults_of(section: Section, row: Offer, path: Path) -> Iterator[Problem]:
+def faults_of(section: Section, row: Plain, path: Path) -> Iterator[Problem]:
     """Yield the problems of a built row, with their places in the file."""
-    if isinstance(row, Plain):
-        yield from _field_faults(section, row, section.fields, path)
-        if isinstance(row, Issuer):
-            yield from issuers.faults_of(row, path)
-        elif isinstance(row, Upstream):
-            yield from upstreams.faults_of(row, path)
-        else:
-            yield from (Problem(path, message) for message in _name_faults(row))
-        return
-    source = next(source for source in section.sources if source.kind == row.kind)
-    yield from _field_faults(section, row, source.others, path)
-    for field, messages in _faults(row).items():
-        yield from (Problem((*path, *_place(field, source)), message) for message in messages)
-
-
-def _field_faults(section: Section, row: Offer, fields: tuple[str, ...], path: Path) -> Iterator[Problem]:
-    checked = {section.key, *fields}
+    checked = {section.key, *section.fields}
     try:
         row.clean_fields(exclude={field.name for field in row._meta.concrete_fields} - checked)
     except ValidationError as problem:
         for field, messages in problem.message_dict.items():
             place = path if field == section.key else (*path, field)
             yield from (Problem(place, message) for message in messages)
+    if isinstance(row, Issuer):
+        yield from issuers.faults_of(row, path)
+    elif isinstance(row, Upstream):
+        yield from upstreams.faults_of(row, path)
+    else:
+        yield from (Problem(path, message) for message in _name_faults(row))
 
 
-def _name_faults(row: ClientPolicy | TenantScope | Toolset) -> list[str]:
-    """Return what is wrong with the host of a policy, the name of a scope, or the tools of a toolset."""
+def _name_faults(row: ClientPolicy | TenantScope) -> list[str]:
+    """Return what is wrong with the host of a policy, or the name of a scope."""
     try:
         if isinstance(row, TenantScope):
             tenant_scopes.check_name(row.name)
-        elif isinstance(row, Toolset):
-            toolsets.check_tools(row.tools)
         elif (spelt := hosts.normalized(row.host)) != row.host:
             return [f"Write this host as {spelt}."]
     except ValidationError as problem:
@@ -111,47 +56,3 @@ def tenant_faults(tenant: Tenant) -> Iterator[Problem]:
     except ValidationError as problem:
         for field, messages in problem.message_dict.items():
             yield from (Problem(("tenant", field), message) for message in messages)
-
-
-def secrets_named_by(row: Offer) -> set[str]:
-    """Return the names of the secrets that a row's request uses."""
-    if isinstance(row, ApiSource):
-        return {name for name in row.secrets.values() if isinstance(name, str)}
-    if isinstance(row, Upstream):
-        return upstreams.secrets_named_by(row)
-    if isinstance(row, Tool):
-        return kind_of(row.kind).secret_names(row.config)
-    return secrets_of(row.config) if isinstance(row, Resource) and row.kind == ResourceKind.HTTP else set()
-
-
-def _faults(row: ApiSource | Tool | Resource | Prompt) -> Faults:
-    match row:
-        case ApiSource():
-            return _source_faults(row)
-        case Tool():
-            return tool_faults(row)
-        case Resource():
-            return resource_faults(row)
-    return prompt_faults(row)
-
-
-def _source_faults(source: ApiSource) -> Faults:
-    """Return the errors of a source; only files set what its document says."""
-    faults: Faults = {}
-    try:
-        source.clean()
-    except ValidationError as problem:
-        faults |= problem.message_dict
-    try:
-        check_document(source.servers, source.schemes)
-    except ConfigProblem as problem:
-        faults[problem.field] = [problem.message]
-    return faults
-
-
-def _place(field: str, source: Source) -> Path:
-    """Return the path in a row of the file for a field name of the model's validation."""
-    first, _, rest = field.partition(".")
-    if first == "config":
-        return (source.field, rest) if rest else (source.field,)
-    return (first,)

@@ -11,28 +11,20 @@ from tools_app.tenant_config.fields import (
     CLIENT_FIELDS,
     CLIENT_MODEL,
     DOCUMENT_SECTIONS,
+    ORDER,
     SECTIONS,
     SERVICE_CLIENTS,
     TENANT_FIELDS,
     DocumentSection,
     Row,
     Section,
-    Source,
     is_json,
     type_fault,
 )
 from tools_app.tenant_config.reader import Path, dotted, parse
 
 FORMAT: Final = 1
-PARTS: Final = (
-    "mcphub",
-    "tenant",
-    "secrets",
-    *(section.name for section in SECTIONS),
-    SERVICE_CLIENTS,
-    *(section.name for section in DOCUMENT_SECTIONS),
-)
-BY_NAME: Final = PARTS[3:]
+PARTS: Final = ("mcphub", "tenant", "secrets", *ORDER)
 
 
 @dataclass(frozen=True)
@@ -75,14 +67,8 @@ def read(text: str) -> Configuration:
     return Configuration(
         tenant=value.get("tenant") or {},
         secrets=value.get("secrets"),
-        sections={name: value.get(name) for name in BY_NAME},
+        sections={name: value.get(name) for name in ORDER},
     )
-
-
-def source_of(section: Section, row: Row) -> Source | None:
-    """Return the source of a row, or None."""
-    found = [source for source in section.sources if source.field in row]
-    return found[0] if len(found) == 1 else None
 
 
 def _faults(value: Any) -> Iterator[Problem]:
@@ -120,34 +106,15 @@ def _section_faults(section: Section, rows: Any) -> Iterator[Problem]:
         wanted = f"must be an object of at most {section.most} {section.name} by their {section.key}s."
         yield Problem((section.name,), wanted)
         return
-    for name, row in rows.items():
-        yield from _row_faults(section, row, (section.name, name))
-
-
-def _row_faults(section: Section, row: Any, path: Path) -> Iterator[Problem]:
-    if not isinstance(row, dict):
-        yield Problem(path, "must be an object with its fields.")
-        return
-    if not section.sources:
+    for key, row in rows.items():
+        path = (section.name, key)
+        if not isinstance(row, dict):
+            yield Problem(path, "must be an object with its fields.")
+            continue
         yield from _unknown(row, section.fields, path)
-        yield from _type_faults(section, row, section.fields, path)
-        return
-    source = source_of(section, row)
-    if source is None:
-        one_of = ", ".join(source.field for source in section.sources)
-        yield Problem(path, f"must have exactly one of {one_of}.")
-        return
-    yield from _unknown(row, (source.field, *source.others), path)
-    value = row[source.field]
-    if not isinstance(value, source.type) or not (source.type is bytes or is_json(value)):
-        yield Problem((*path, source.field), source.wanted)
-    yield from _type_faults(section, row, source.others, path)
-
-
-def _type_faults(section: Section, row: Row, names: tuple[str, ...], path: Path) -> Iterator[Problem]:
-    for name in names:
-        if name in row and (fault := type_fault(section.model, name, row[name])):
-            yield Problem((*path, name), fault)
+        for name in section.fields:
+            if name in row and (fault := type_fault(section.model, name, row[name])):
+                yield Problem((*path, name), fault)
 
 
 def _client_faults(rows: Any) -> Iterator[Problem]:
@@ -181,7 +148,10 @@ def _document_faults(section: DocumentSection, rows: Any) -> Iterator[Problem]:
     if rows is None:
         return
     if not isinstance(rows, dict) or len(rows) > section.most:
-        yield Problem((section.name,), f"must be an object of at most {section.most} {section.word}s by their names.")
+        yield Problem(
+            (section.name,),
+            f"must be an object of at most {section.most} {section.words} by their {section.serializer.named_by}s.",
+        )
         return
     for name, row in rows.items():
         if not isinstance(row, dict):

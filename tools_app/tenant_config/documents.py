@@ -13,14 +13,17 @@ from tools_app.tenant_config.document import Problem
 from tools_app.tenant_config.fields import DOCUMENT_SECTIONS, DocumentSection, Row
 from tools_app.tenant_config.reader import Path
 from tools_app.tenant_config.steps import Plan, Step, StepAction
+from tools_app.tenants.permissions import Person
 
 Sections = Mapping[str, Mapping[str, Row] | None]
+QUOTES = "Use quotes if YAML reads it as another type."
 
 
 def described_rows(section: DocumentSection, tenant: Tenant) -> dict[str, Row]:
     """Return the rows of a section by name, sorted by name: all fields that differ from their defaults."""
-    rows = _rows(section, tenant)
-    return {name: _described(section, rows[name]) for name in sorted(rows)}
+    rows, documents = section.rows_by_name(tenant), section.serializer(context={"tenant": tenant})
+    # Databases differ in their sort order.
+    return {name: documents.described_row(rows[name]) for name in sorted(rows)}
 
 
 def hidden_values(tenant: Tenant) -> list[str]:
@@ -28,58 +31,52 @@ def hidden_values(tenant: Tenant) -> list[str]:
     return sorted(
         f"{section.name} {row.name} {field} {value}"
         for section in DOCUMENT_SECTIONS
-        for row in section.rows(tenant)
+        if section.serializer.hidden
+        for row in section.serializer.rows(tenant)
         for field in section.serializer.hidden
         if (value := getattr(row, field))
     )
 
 
-def add_steps(plan: Plan, sections: Sections, *, prune: bool) -> None:
+def add_steps(plan: Plan, sections: Sections, by: Person | None, *, prune: bool) -> None:
     """Add the changes of all sections to a plan, and the problems that prevent them."""
-    names: dict[str, set[str]] = {}
+    context: dict[str, Any] = {"tenant": plan.tenant, "by": by, "rows": {}}
     for section in DOCUMENT_SECTIONS:
-        there, wanted = _rows(section, plan.tenant), sections.get(section.name)
-        names[section.name] = set(there) | set(wanted or ())
+        there, wanted = section.rows_by_name(plan.tenant), sections.get(section.name)
+        context["rows"][section.name] = rows = {} if prune and wanted is not None else dict(there)
         if wanted is None:
             continue
-        if prune:
-            names[section.name] = set(wanted)
+        taken = section.serializer.taken_names(plan.tenant, wanted.keys() - there.keys())
+        plan.problems.extend(Problem((section.name, name), why) for name, why in sorted(taken))
+        documents = section.serializer(context=context)
         for name, row in wanted.items():
-            _add_row(plan, section, row, there.pop(name, None), {"tenant": plan.tenant, "name": name, "names": names})
-        _add_others(plan, section, there, prune=prune)
+            document = documents.of_row(name, there.pop(name, None), row)
+            _add_row(plan, section, document)
+            rows[name] = document.row or section.serializer.Meta.model(tenant=plan.tenant)
+        _add_others(plan, section, documents, there, prune=prune)
         if not prune and len(wanted) + len(there) > section.most:
-            message = f"A tenant has at most {section.most} {section.word}s. Delete one first."
+            message = f"A tenant has at most {section.most} {section.words}. Delete one first."
             plan.problems.append(Problem((section.name,), message))
 
 
 def take(step: Step, document: Any) -> None:
     """Apply a step, in the transaction of the import. Fields that a file does not have are not written."""
     if step.doing == StepAction.DELETE:
-        document.instance.delete()
+        document.delete()
     else:
         document.save()
 
 
-def _rows(section: DocumentSection, tenant: Tenant) -> dict[str, Any]:
-    return {row.name: row for row in section.rows(tenant)}
-
-
-def _described(section: DocumentSection, row: Any) -> Row:
-    unusual: Row = section.serializer.unusual(section.serializer(row, context={"tenant": row.tenant}).data)
-    return unusual
-
-
-def _add_row(plan: Plan, section: DocumentSection, row: Row, old: Any, context: dict[str, Any]) -> None:
+def _add_row(plan: Plan, section: DocumentSection, document: Any) -> None:
     """Add the change of one row, if it is not as the file wants it, or its problems."""
-    name = context["name"]
-    document = section.serializer(old, data=row, context=context)
-    problems = [*_problems_of_name(section, name), *_problems(document, (section.name, name))]
+    name, old = document.row_name, document.instance
+    problems = list(_problems(document, (section.name, name)))
     if problems:
         plan.problems.extend(problems)
         return
     document.note(plan)
     former, latter = document.hidden_changes()
-    before = {**_described(section, old), **former} if old is not None else None
+    before = {**document.described_row(old), **former} if old is not None else None
     after = {**document.described(), **latter}
     if before == after:
         plan.unchanged += 1
@@ -88,28 +85,29 @@ def _add_row(plan: Plan, section: DocumentSection, row: Row, old: Any, context: 
         plan.steps.append(Step(doing, section.word, name, before, after, document))
 
 
-def _add_others(plan: Plan, section: DocumentSection, there: Mapping[str, Any], *, prune: bool) -> None:
+def _add_others(plan: Plan, section: DocumentSection, documents: Any, there: Mapping[str, Any], *, prune: bool) -> None:
     """Add the rows that the file does not name: deleted, or kept."""
     for name in sorted(there):
-        if prune:
-            document = section.serializer(there[name], context={"tenant": plan.tenant})
-            before = _described(section, there[name])
-            plan.steps.append(Step(StepAction.DELETE, section.word, name, before, None, document))
-        else:
+        if not prune:
             plan.kept.append(f"{section.word} {name}")
-
-
-def _problems_of_name(section: DocumentSection, name: str) -> Iterator[Problem]:
-    field = section.serializer.Meta.model._meta.get_field("name")
-    try:
-        field.clean(name, None)
-    except ValidationError as problem:
-        yield from (Problem((section.name, name), message) for message in problem.messages)
+            continue
+        document = documents.of_row(name, there[name], None)
+        if why := document.why_not_deleted():
+            plan.problems.append(Problem((section.name, name), why))
+        before = documents.described_row(there[name])
+        plan.steps.append(Step(StepAction.DELETE, section.word, name, before, None, document))
 
 
 def _problems(document: Any, path: Path) -> Iterator[Problem]:
+    """Yield the problems of a row's name and of its fields."""
+    try:
+        document.Meta.model._meta.get_field(document.named_by).clean(document.row_name, None)
+    except ValidationError as problem:
+        yield from (Problem(path, message) for message in problem.messages)
     if document.is_valid():
         return
     for field, messages in document.errors.items():
-        place = path if field == "non_field_errors" else (*path, field)
-        yield from (Problem(place, str(message)) for message in messages)
+        place = path if field == "non_field_errors" else (*path, *document.place_of(field))
+        for message in messages:
+            is_no_text = message == "Not a valid string."
+            yield Problem(place, f"{message} {QUOTES}" if is_no_text else str(message))

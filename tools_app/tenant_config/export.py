@@ -4,23 +4,19 @@ import json
 from typing import Any, Final
 
 import yaml
-from django.db.models import QuerySet
 
-from tools_app.catalog.kinds.base import kind_of
-from tools_app.catalog.kinds.http.config import as_described
-from tools_app.models import ApiSource, Prompt, Resource, Tenant, Tool
+from tools_app.models import Tenant
 from tools_app.tenant_config import documents, service_clients
 from tools_app.tenant_config.document import FORMAT
 from tools_app.tenant_config.fields import (
     DOCUMENT_SECTIONS,
+    ORDER,
     SECTIONS,
     SERVICE_CLIENTS,
     TENANT_FIELDS,
-    Offer,
     Plain,
     Row,
     Section,
-    Source,
     default_of,
 )
 
@@ -32,6 +28,7 @@ HEADER: Final = """\
 # Fields that are left out of a row have their defaults.
 """
 WIDTH: Final = 110
+
 SHARED: Final = """\
 # Left out, because several service clients have the same name: {names}. Rename all but one of each.
 """
@@ -72,13 +69,16 @@ def export(tenant: Tenant) -> str:
 
 def described(tenant: Tenant) -> dict[str, Any]:
     """Return the configuration of a tenant as values."""
+    sections = {
+        **{section.name: described_rows(section, tenant) for section in SECTIONS},
+        SERVICE_CLIENTS: service_clients.described_rows(tenant),
+        **{section.name: documents.described_rows(section, tenant) for section in DOCUMENT_SECTIONS},
+    }
     return {
         "mcphub": FORMAT,
         "tenant": settings_of(tenant),
         "secrets": list(tenant.secrets.order_by("name").values_list("name", flat=True)),
-        **{section.name: described_rows(section, tenant) for section in SECTIONS},
-        SERVICE_CLIENTS: service_clients.described_rows(tenant),
-        **{section.name: documents.described_rows(section, tenant) for section in DOCUMENT_SECTIONS},
+        **{name: sections[name] for name in ORDER},
     }
 
 
@@ -87,46 +87,17 @@ def settings_of(tenant: Tenant) -> Row:
     return {name: getattr(tenant, name) for name in TENANT_FIELDS}
 
 
-def own_rows(section: Section, rows: QuerySet[Any]) -> QuerySet[Any]:
-    """Return those of the rows of a section that a file describes: not what was accepted of upstreams."""
-    if section.model not in (Tool, Resource, Prompt):
-        return rows
-    return rows.filter(kind__in=[source.kind for source in section.sources])
-
-
 def described_rows(section: Section, tenant: Tenant) -> dict[str, Row]:
     """Return the rows of a section by name, sorted by name."""
-    # Only tools refer to another row.
-    owned = Tool.objects.select_related("source") if section.model is Tool else section.model._default_manager.all()
-    rows = own_rows(section, owned.filter(tenant=tenant))
-    found = {getattr(row, section.key): described_row(section, row) for row in rows}
+    found = {
+        getattr(row, section.key): described_row(section, row)
+        for row in section.model._default_manager.filter(tenant=tenant)
+    }
     # Databases differ in their sort order.
     return {name: found[name] for name in sorted(found)}
 
 
-def described_row(section: Section, row: Offer) -> Row:
-    """Return a row as a file describes it: all fields that differ from their defaults, its source last."""
-    if isinstance(row, Plain):
-        return _unusual(section, {name: getattr(row, name) for name in section.fields})
-    source = next(source for source in section.sources if source.kind == row.kind)
-    fields = {name: getattr(row, name) for name in source.others}
-    return {**_unusual(section, fields), source.field: _sourced(source, row)}
-
-
-def _unusual(section: Section, fields: Row) -> Row:
-    """Return the fields that differ from their defaults."""
-    return {name: value for name, value in fields.items() if value != default_of(section.model, name)}
-
-
-def _sourced(source: Source, row: ApiSource | Tool | Resource | Prompt) -> Any:
-    if isinstance(row, Tool):
-        return kind_of(row.kind).to_file(row)
-    value = getattr(row, source.stored)
-    match source.field:
-        case "function":
-            return value.get("function", "")
-        case "request":
-            return as_described(value)
-        case "file":
-            return bytes(value)
-    return value
+def described_row(section: Section, row: Plain) -> Row:
+    """Return a row as a file describes it: all fields that differ from their defaults."""
+    values = {name: getattr(row, name) for name in section.fields}
+    return {name: value for name, value in values.items() if value != default_of(section.model, name)}

@@ -13,161 +13,54 @@ from django.db import models
 from tools_app.alerts.destinations import MAX_DESTINATIONS, MAX_RULES
 from tools_app.alerts.serializers import AlertDestinationDocument, AlertRuleDocument
 from tools_app.catalog import versioned
-from tools_app.catalog.kinds import base as kinds
-from tools_app.catalog.kinds.http.kind import HttpKind
-from tools_app.catalog.kinds.python.kind import PythonKind
+from tools_app.catalog.kinds.openapi.models import MAX_SOURCES
+from tools_app.catalog.kinds.openapi.serializers import ApiSourceDocument
+from tools_app.catalog.serializers import PromptDocument, ResourceDocument, ToolDocument, ToolsetDocument
 from tools_app.identity.issuers.setup import MAX_ISSUERS
 from tools_app.identity.oauth import hosts, tenant_scopes
 from tools_app.models import (
     MAX_TOOLSETS,
-    ApiSource,
     ClientPolicy,
     Issuer,
-    Prompt,
-    Resource,
     ServiceClient,
     Tenant,
     TenantScope,
-    Tool,
-    Toolset,
     Upstream,
 )
 from tools_app.tenants import keys
 from tools_app.upstreams.drafts import MAX_UPSTREAMS
 
 Row = Mapping[str, Any]
-# Rows that have fields and no source.
-Plain = ClientPolicy | TenantScope | Toolset | Issuer | Upstream
-Offer = ApiSource | Tool | Resource | Prompt | Plain
-
-DESCRIBED: Final = ("name", "title", "description", "mime_type", "enabled", "annotations", "icons")
-
-
-@dataclass(frozen=True)
-class Source:
-    """A source of a row's content: a row has exactly one of these fields, and the other fields of its kind.
-
-    `stored` is the model field that holds it, `wanted` describes what to write.
-    """
-
-    field: str
-    kind: str
-    stored: str
-    type: type
-    wanted: str
-    others: tuple[str, ...]
+Plain = ClientPolicy | TenantScope | Issuer | Upstream
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a file with rows by name. `key` is the model field that holds the name.
-
-    Rows without sources have `fields`. `own_most` is their maximum, if it differs from that of catalog rows.
-    """
+    """A section of a file with rows by name. `key` is the model field that holds the name."""
 
     name: str
-    model: type[Offer]
+    model: type[Plain]
     key: str
     word: str
-    sources: tuple[Source, ...]
-    fields: tuple[str, ...] = ()
-    own_most: int | None = None
-
-    @property
-    def most(self) -> int:
-        """The maximum number of rows of a tenant."""
-        return versioned.MAX_ROWS if self.own_most is None else self.own_most
+    fields: tuple[str, ...]
+    most: int
 
 
-FUNCTION: Final = PythonKind.file_hint
-REQUEST: Final = HttpKind.file_hint
-
-SOURCES: Final = Section(
-    "api_sources",
-    ApiSource,
-    "name",
-    "API source",
-    (
-        Source(
-            "url",
-            "source",
-            "url",
-            str,
-            "must be the URL of the document, or empty.",
-            (
-                "base_url",
-                "server_variables",
-                "secrets",
-                "cycle_depth",
-                "output_schemas",
-                "selection",
-                "servers",
-                "schemes",
-            ),
-        ),
-    ),
-)
-
-
-def tool_sources() -> tuple[Source, ...]:
-    """Return how the kinds of tools describe their configurations."""
-    return tuple(
-        Source(kind.file_field, name, "config", kind.file_type, kind.file_hint, kind.file_settings)
-        for name, kind in kinds.all_kinds().items()
-        if kind.file_field
-    )
-
-
-TOOLS: Final = Section("tools", Tool, "name", "tool", tool_sources())
-RESOURCES: Final = Section(
-    "resources",
-    Resource,
-    "uri",
-    "resource",
-    (
-        Source("function", "python", "config", str, FUNCTION, ("enabled",)),
-        Source("text", "text", "text", str, "must be a string.", DESCRIBED),
-        Source("file", "file", "blob", bytes, "must be base64 after !!binary.", DESCRIBED),
-        Source("request", "http", "config", dict, REQUEST, (*DESCRIBED, "timeout_seconds")),
-    ),
-)
-PROMPTS: Final = Section(
-    "prompts",
-    Prompt,
-    "name",
-    "prompt",
-    (
-        Source("function", "python", "config", str, FUNCTION, ("enabled",)),
-        Source(
-            "messages",
-            "template",
-            "messages",
-            list,
-            "must be a list of messages with role and text.",
-            ("title", "description", "enabled", "icons", "arguments"),
-        ),
-    ),
-)
-POLICIES: Final = Section(
-    "client_policies", ClientPolicy, "host", "client policy", (), ("decision",), hosts.MAX_POLICIES
-)
+POLICIES: Final = Section("client_policies", ClientPolicy, "host", "client policy", ("decision",), hosts.MAX_POLICIES)
 SCOPES: Final = Section(
     "scopes",
     TenantScope,
     "name",
     "scope",
-    (),
     ("description", "tool_patterns", "methods"),
     tenant_scopes.MAX_SCOPES,
 )
-TOOLSETS: Final = Section("toolsets", Toolset, "name", "toolset", (), ("description", "tools"), MAX_TOOLSETS)
 # Without the client secret and the token of the directory.
 ISSUERS: Final = Section(
     "issuers",
     Issuer,
     "name",
     "issuer",
-    (),
     (
         "use",
         "protocol",
@@ -197,7 +90,6 @@ UPSTREAMS: Final = Section(
     Upstream,
     "name",
     "upstream",
-    (),
     (
         "prefix",
         "transport",
@@ -218,8 +110,7 @@ UPSTREAMS: Final = Section(
     ),
     MAX_UPSTREAMS,
 )
-# Sources first: tools refer to them.
-SECTIONS: Final = (SOURCES, TOOLS, RESOURCES, PROMPTS, UPSTREAMS, POLICIES, SCOPES, TOOLSETS, ISSUERS)
+SECTIONS: Final = (UPSTREAMS, POLICIES, SCOPES, ISSUERS)
 
 
 @dataclass(frozen=True)
@@ -235,15 +126,23 @@ class DocumentSection:
         """What a row is."""
         return str(self.serializer.Meta.model._meta.verbose_name)
 
-    def rows(self, tenant: Tenant) -> Any:
-        """Return the rows of a tenant, with the rows that they refer to."""
-        model = self.serializer.Meta.model
-        others = (field.name for field in model._meta.many_to_many)
-        return model._default_manager.filter(tenant=tenant).prefetch_related(*others)
+    @property
+    def words(self) -> str:
+        """What several rows are."""
+        return str(self.serializer.Meta.model._meta.verbose_name_plural)
+
+    def rows_by_name(self, tenant: Tenant) -> dict[str, Any]:
+        """Return the rows of a tenant that the file describes."""
+        return {getattr(row, self.serializer.named_by): row for row in self.serializer.rows(tenant)}
 
 
-# In the order in which they are applied: rules refer to destinations.
+# In the order in which they are applied: tools refer to API sources, and rules to destinations.
 DOCUMENT_SECTIONS: Final = (
+    DocumentSection("api_sources", ApiSourceDocument, MAX_SOURCES),
+    DocumentSection("tools", ToolDocument, versioned.MAX_ROWS),
+    DocumentSection("resources", ResourceDocument, versioned.MAX_ROWS),
+    DocumentSection("prompts", PromptDocument, versioned.MAX_ROWS),
+    DocumentSection("toolsets", ToolsetDocument, MAX_TOOLSETS),
     DocumentSection("alert_destinations", AlertDestinationDocument, MAX_DESTINATIONS),
     DocumentSection("alert_rules", AlertRuleDocument, MAX_RULES),
 )
@@ -251,6 +150,21 @@ DOCUMENT_SECTIONS: Final = (
 SERVICE_CLIENTS: Final = "service_clients"
 CLIENT_MODEL: Final = ServiceClient
 CLIENT_FIELDS: Final = (*keys.SCOPES, *keys.LISTING, *keys.LIMITS, "expires_at", "public_keys")
+# The sections in the order of an export.
+ORDER: Final = (
+    "api_sources",
+    "tools",
+    "resources",
+    "prompts",
+    "upstreams",
+    "client_policies",
+    "scopes",
+    "toolsets",
+    "issuers",
+    "service_clients",
+    "alert_destinations",
+    "alert_rules",
+)
 # All fields of the tenant's admin pages. The slug is left out: clients know the tenant by it, and it does not change.
 TENANT_FIELDS: Final = tuple(
     field.name for field in Tenant._meta.concrete_fields if field.editable and field.name != "slug"

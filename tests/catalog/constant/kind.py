@@ -28,8 +28,8 @@ class ConstantKind(Kind):
     def to_file(self, tool: Tool) -> Any:
         return tool.config["answer"]
 
-    def from_file(self, tool: Tool, value: Any, sources: Mapping[str, Any]) -> None:
-        super().from_file(tool, {"answer": value}, sources)
+    def file_config(self, value: Any) -> Mapping[str, Any]:
+        return {"answer": value}
 
 
 KIND = ConstantKind()

@@ -6,29 +6,17 @@ from importlib import import_module
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from tools_app.catalog.kinds.registry import KINDS
-from tools_app.catalog.shaping import SHAPING_FIELDS
+from tools_app.catalog.models import TOOL_SETTINGS
 from tools_app.catalog.tool_api.context import ToolContext
 from tools_app.catalog.tool_api.results import Result
 from tools_app.models import ApiSource, TaskSupport, Tenant, Tool
 
 T = TypeVar("T")
 
-# Fields of a tool that an admin sets, whatever its kind.
-_ANY_KIND: Final = (
-    "calls_per_second",
-    "calls_per_minute",
-    "calls_per_day",
-    "calls_in_flight",
-    "aliases",
-    "pinned",
-    *SHAPING_FIELDS,
-)
-SETTINGS: Final = ("enabled", *_ANY_KIND)
-# Those of a tool whose definition an admin writes.
+# In a tenant's file, the fields of a tool whose definition an admin writes.
 WRITTEN: Final = (
     "title",
     "description",
-    "enabled",
     "input_schema",
     "output_schema",
     "annotations",
@@ -36,7 +24,7 @@ WRITTEN: Final = (
     "background",
     "task",
     "timeout_seconds",
-    *_ANY_KIND,
+    *TOOL_SETTINGS,
 )
 
 
@@ -158,15 +146,19 @@ class Kind:
         raise NotImplementedError
 
     def to_file(self, tool: Tool) -> Any:
-        """Return the configuration as a tenant's file describes it."""
+        """Return what a tenant's file says in `file_field`."""
         return tool.config
 
-    def from_file(self, tool: Tool, value: Any, _sources: Mapping[str, ApiSource]) -> None:
-        """Write the configuration of a file, which has the type `file_type`, into a tool with its other fields set.
+    def file_config(self, value: Any) -> Mapping[str, Any]:
+        """Return the configuration of the value in a file, which has the type `file_type`."""
+        config: Mapping[str, Any] = value
+        return config
+
+    def from_file(self, tool: Tool, _value: Any, _sources: Mapping[str, ApiSource]) -> None:
+        """Write what else the value of a file says into a tool that has its other fields already.
 
         `sources` are the API sources of the tenant and of the file, by name.
         """
-        tool.config = value
         tool.source, tool.operation, tool.generated = None, "", {}
 
 

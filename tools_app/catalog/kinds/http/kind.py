@@ -70,9 +70,9 @@ class HttpKind(Kind):
         """Return the request without fields that have their defaults."""
         return as_described(tool.config)
 
-    def from_file(self, tool: Tool, value: Any, sources: Mapping[str, Any]) -> None:
-        """Write the request with all its fields, as the form of a tool does."""
-        super().from_file(tool, with_defaults(value), sources)
+    def file_config(self, value: Any) -> Mapping[str, Any]:
+        """Return the request with all its fields, as the form of a tool stores it."""
+        return with_defaults(value)
 
 
 def request_problem(config: Mapping[str, Any], schema: Mapping[str, Any]) -> ConfigProblem | None:

@@ -80,15 +80,18 @@ class OperationKind(Kind):
             **tool.config,
         }
 
+    def file_config(self, value: Any) -> Mapping[str, Any]:
+        """Return the request of an operation."""
+        return {name: part for name, part in value.items() if name not in FILE_FIELDS}
+
     def from_file(self, tool: Tool, value: Any, sources: Mapping[str, ApiSource]) -> None:
-        """Write an operation.
+        """Write the source of an operation, and what the document made of the tool.
 
         What a file says is overridden stays so. The value that the document made of it is kept if it is known.
         """
         source, key, overridden = (value.get(name) for name in FILE_FIELDS)
         tool.source = sources.get(source) if isinstance(source, str) else None
         tool.operation = key if isinstance(key, str) else ""
-        tool.config = {name: part for name, part in value.items() if name not in FILE_FIELDS}
         before: Mapping[str, Any] = tool.generated
         generated = {name: getattr(tool, name) for name in GENERATED}
         for name in overridden if isinstance(overridden, list) else ():

@@ -45,9 +45,6 @@ class ApiSource(Versioned):
     to names of the tenant's secrets.
     """
 
-    # In a configuration file, where tools, resources and prompts have several kinds.
-    kind = "source"
-
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="api_sources")
     name = models.CharField(max_length=64, validators=[SOURCE_NAME])

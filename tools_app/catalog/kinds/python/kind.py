@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from tools_app.catalog.kinds.base import SETTINGS, Compilation, Implementation, Kind, ToolDefinition
+from tools_app.catalog.kinds.base import Compilation, Implementation, Kind, ToolDefinition
 from tools_app.catalog.kinds.python import runner as python
+from tools_app.catalog.models import TOOL_SETTINGS
 from tools_app.catalog.validation.items import function_faults
 from tools_app.models import Tool
 
@@ -24,7 +25,7 @@ class PythonKind(Kind):
     follows_code = True
     history = FROM_CODE
     file_field, file_type, file_hint = "function", str, "must be the name of a registered function."
-    file_settings = SETTINGS
+    file_settings = TOOL_SETTINGS
 
     def faults(self, tool: Tool) -> Iterator[tuple[str, str]]:
         """Yield the error of a function that no installed app registers."""
@@ -67,9 +68,9 @@ class PythonKind(Kind):
         """Return the name of the function."""
         return str(tool.config.get("function", ""))
 
-    def from_file(self, tool: Tool, value: Any, sources: Mapping[str, Any]) -> None:
-        """Write the name of the function."""
-        super().from_file(tool, {"function": value}, sources)
+    def file_config(self, value: Any) -> Mapping[str, Any]:
+        """Return the configuration with the name of a function."""
+        return {"function": value}
 
 
 def code_faults(

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from tools_app.catalog.kinds.base import SETTINGS, Compilation, Implementation, Kind, ToolDefinition
+from tools_app.catalog.kinds.base import Compilation, Implementation, Kind, ToolDefinition
 from tools_app.catalog.kinds.upstream import runner
+from tools_app.catalog.models import TOOL_SETTINGS
 from tools_app.models import Prompt, Resource, TaskSupport, Tenant, Tool, UpstreamItem
 from tools_app.protocol.mirrored import mirrored
 from tools_app.protocol.tool_schemas import arguments_schema
@@ -13,9 +14,7 @@ from tools_app.protocol.tool_schemas import arguments_schema
 ADDED_THERE = "Add the upstream, and accept what it offers."
 DEFINED_THERE = "Defined by the upstream. Remove this field."
 # What may be set for a row of an upstream.
-OWN_FIELDS: Final = frozenset({
-    "enabled", "timeout_seconds", "calls_per_second", "calls_per_minute", "calls_per_day", "calls_in_flight"
-})  # fmt: skip
+OWN_FIELDS: Final = frozenset({*TOOL_SETTINGS, "timeout_seconds"})
 FROM_UPSTREAM: Final = "An upstream defines this tool. Review its definition under Upstreams."
 
 
@@ -25,7 +24,6 @@ class UpstreamKind(Kind):
     name = "upstream"
     lenient = True
     history = FROM_UPSTREAM
-    file_settings = SETTINGS
 
     def faults(self, _tool: Tool) -> Iterator[tuple[str, str]]:
         """Yield nothing: the definition was checked when it was accepted."""
