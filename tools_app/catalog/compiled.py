@@ -6,7 +6,7 @@ immediately. Celery workers compare versions before each call.
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from threading import Lock
@@ -232,20 +232,23 @@ def _version(tenant: Tenant) -> bytes:
 def _compile(tenant: Tenant, version: bytes) -> Catalog:
     sources = Sources(tenant)
     rows = Tool.objects.filter(tenant=tenant, enabled=True).select_related("source").defer("generated")
-    tools = _by_name(_compile_tool(row, sources) for row in rows)
+    tools = _by_name(rows, _compile_tool, sources)
     found = Resource.objects.filter(tenant=tenant, enabled=True).defer("text", "blob")
-    readable = _by_name(_compile_resource(row, sources) for row in found)
-    offered = _by_name(_compile_prompt(row, sources) for row in Prompt.objects.filter(tenant=tenant, enabled=True))
+    readable = _by_name(found, _compile_resource, sources)
+    offered = _by_name(Prompt.objects.filter(tenant=tenant, enabled=True), _compile_prompt, sources)
     if sources.not_offered:
         count, shown = len(sources.left_out), first_of(sources.left_out)
         log.warning("%d rows of tenant %s are not offered: %s", count, tenant.slug, shown)
     resolver = Resolver(tools)
     toolsets = {row.pk: resolver.resolve(row.tools) for row in Toolset.objects.filter(tenant=tenant)}
-    stored = {
+    pinned = [name for name, tool in tools.items() if tool.pinned]
+    lists = {
         "tools": _inline_definitions(tools),
         "resources": _inline_definitions(readable),
         "prompts": _inline_definitions(offered),
-        **_presented(tenant, tools, toolsets),
+        # What lists depend on besides the definitions, by the name of the list.
+        PRESENTED_KINDS: orjson.dumps([tenant.presentation, tenant.search_above_tokens, pinned]),
+        **{toolset_list(id): toolset.as_bytes() for id, toolset in toolsets.items()},
     }
     return Catalog(
         tenant_id=tenant.pk,
@@ -255,8 +258,8 @@ def _compile(tenant: Tenant, version: bytes) -> Catalog:
         resources={uri: one for uri, one in readable.items() if not one.template.variables},
         templates={uri: one for uri, one in readable.items() if one.template.variables},
         prompts=offered,
-        digests={name: hashlib.sha256(text).hexdigest() for name, text in stored.items()},
-        size=sum(map(len, stored.values())) + sum(one.size for one in toolsets.values()),
+        digests={name: hashlib.sha256(text).hexdigest() for name, text in lists.items()},
+        size=sum(map(len, lists.values())) + sum(one.size for one in toolsets.values()),
         toolsets=toolsets,
         presentation=tenant.presentation,
         search_above_tokens=tenant.search_above_tokens,
@@ -266,15 +269,6 @@ def _compile(tenant: Tenant, version: bytes) -> Catalog:
 
 # The name of the list that is shown where tools may be searched, in the digests of a catalog.
 PRESENTED_KINDS = "presented"
-
-
-def _presented(
-    tenant: Tenant, tools: Mapping[str, CompiledTool], toolsets: Mapping[UUID, CompiledToolset]
-) -> dict[str, bytes]:
-    """Return what lists depend on besides the definitions, by the name of the list."""
-    pinned = [name for name, tool in tools.items() if tool.pinned]
-    shown = {PRESENTED_KINDS: orjson.dumps([tenant.presentation, tenant.search_above_tokens, pinned])}
-    return shown | {toolset_list(id): toolset.as_bytes() for id, toolset in toolsets.items()}
 
 
 class Sources(Compilation):
@@ -295,8 +289,15 @@ class Sources(Compilation):
         self.left_out.append(f"{row._meta.verbose_name} {name}: {reason}")
 
 
-def _by_name(compiled: Iterable[Any]) -> dict[str, Any]:
-    return {one.name: one for one in sorted((one for one in compiled if one is not None), key=lambda one: one.name)}
+def _by_name(rows: Iterable[Any], compile_row: Callable[[Any, Sources], Any], sources: Sources) -> dict[str, Any]:
+    """Compile rows, sorted by name. One that cannot be compiled is left out, so that the others stay available."""
+    found = []
+    for row in rows:
+        try:
+            found.append(compile_row(row, sources))
+        except (python.UnknownFunction, ValueError) as problem:
+            sources.leave_out(row, problem)
+    return {one.name: one for one in sorted(found, key=lambda one: one.name)}
 
 
 def _inline_definitions(offered: Mapping[str, Any]) -> bytes:
@@ -304,16 +305,7 @@ def _inline_definitions(offered: Mapping[str, Any]) -> bytes:
     return orjson.dumps(definitions, option=orjson.OPT_SORT_KEYS, default=str)
 
 
-def _compile_tool(row: Tool, sources: Sources) -> CompiledTool | None:
-    """Compile a tool. One that cannot be compiled is left out, so that the others stay available."""
-    try:
-        return _compiled_tool(row, sources)
-    except (python.UnknownFunction, ValueError) as problem:
-        sources.leave_out(row, problem)
-        return None
-
-
-def _compiled_tool(row: Tool, sources: Sources) -> CompiledTool:
+def _compile_tool(row: Tool, sources: Sources) -> CompiledTool:
     kind = kind_of(row.kind)
     made = kind.compile(row, sources)
     definition = made.definition
@@ -345,29 +337,19 @@ def _compiled_tool(row: Tool, sources: Sources) -> CompiledTool:
     )
 
 
-def _compile_resource(row: Resource, sources: Sources) -> CompiledResource | None:
-    try:
-        return _python_resource(row) if row.kind == ResourceKind.PYTHON else _written_resource(row, sources)
-    except (python.UnknownFunction, ValueError) as problem:
-        sources.leave_out(row, problem)
-        return None
-
-
-def _python_resource(row: Resource) -> CompiledResource:
-    function = resources.registered(row.config.get("function", ""))
-    if function is None:
-        raise python.UnknownFunction(row.uri)
-    return CompiledResource(
-        function.definition,
-        uri_templates.parse(row.uri),
-        function.read,
-        function.timeout_seconds,
-        function.function.completers,
-        row.updated_at,
-    )
-
-
-def _written_resource(row: Resource, sources: Sources) -> CompiledResource:
+def _compile_resource(row: Resource, sources: Sources) -> CompiledResource:
+    if row.kind == ResourceKind.PYTHON:
+        function = resources.registered(row.config.get("function", ""))
+        if function is None:
+            raise python.UnknownFunction(row.uri)
+        return CompiledResource(
+            function.definition,
+            uri_templates.parse(row.uri),
+            function.read,
+            function.timeout_seconds,
+            function.function.completers,
+            row.updated_at,
+        )
     definition = ResourceDefinition(
         row.uri, row.name, row.title, row.description, row.mime_type, row.annotations, row.icons
     )
@@ -381,29 +363,18 @@ def _written_resource(row: Resource, sources: Sources) -> CompiledResource:
     return CompiledResource(definition, template, read, row.timeout_seconds, completers, row.updated_at)
 
 
-def _compile_prompt(row: Prompt, sources: Sources) -> CompiledPrompt | None:
-    if row.kind == PromptKind.UPSTREAM:
-        return _upstream_prompt(row, sources)
-    if row.kind != PromptKind.PYTHON:
+def _compile_prompt(row: Prompt, sources: Sources) -> CompiledPrompt:
+    if row.kind == PromptKind.PYTHON:
+        function = prompts.registered(row.config.get("function", ""))
+        if function is None:
+            raise ValueError("no installed app registers it")
+        code = function.function
         return CompiledPrompt(
-            stored.prompt_definition(row), stored.renderer(row), prompts.TIMEOUT_SECONDS, stored.completers(row)
+            function.definition, function.render, prompts.TIMEOUT_SECONDS, code.completers, code.arguments
         )
-    function = prompts.registered(row.config.get("function", ""))
-    if function is None:
-        sources.leave_out(row, "no installed app registers it")
-        return None
-    code = function.function
-    return CompiledPrompt(
-        function.definition, function.render, prompts.TIMEOUT_SECONDS, code.completers, code.arguments
-    )
-
-
-def _upstream_prompt(row: Prompt, sources: Sources) -> CompiledPrompt | None:
-    try:
+    definition = stored.prompt_definition(row)
+    if row.kind == PromptKind.UPSTREAM:
         source = source_of(row, sources)
-    except ValueError as problem:
-        sources.leave_out(row, problem)
-        return None
-    definition, render = stored.prompt_definition(row), upstream.UpstreamRenderer(source)
-    completers = source.completers(argument.name for argument in definition.arguments)
-    return CompiledPrompt(definition, render, prompts.TIMEOUT_SECONDS, completers)
+        completers = source.completers(argument.name for argument in definition.arguments)
+        return CompiledPrompt(definition, upstream.UpstreamRenderer(source), prompts.TIMEOUT_SECONDS, completers)
+    return CompiledPrompt(definition, stored.renderer(row), prompts.TIMEOUT_SECONDS, stored.completers(row))

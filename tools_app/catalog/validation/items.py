@@ -115,8 +115,10 @@ def _json(field: str, value: Any, kind: type, check: Callable[[Any], list[Schema
 def check_tool_annotations(annotations: dict[str, Any]) -> list[SchemaProblem]:
     """Return the errors of a tool's annotations (tools, §Tool): a title, and boolean hints."""
     known = {**dict.fromkeys(HINTS, bool), "title": str}
+    faults = {bool: "must be true or false.", str: "must be a string."}
+    unknown = f"is not an annotation. Known annotations: {', '.join(HINTS)} and title."
     return [
-        SchemaProblem((name,), _annotation_fault(known.get(name)))
+        SchemaProblem((name,), faults[known[name]] if name in known else unknown)
         for name, value in annotations.items()
         if not isinstance(value, known.get(name, ()))
     ]
@@ -132,12 +134,6 @@ def check_tool_arguments(schema: Any) -> list[SchemaProblem]:
     except InvalidMirror as problem:
         return [SchemaProblem(_place(problem.path, schema), str(problem))]
     return []
-
-
-def _annotation_fault(kind: type | None) -> str:
-    if kind is None:
-        return f"is not an annotation. Known annotations: {', '.join(HINTS)} and title."
-    return "must be true or false." if kind is bool else "must be a string."
 
 
 def _place(names: tuple[str, ...], schema: Any) -> Path:

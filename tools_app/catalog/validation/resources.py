@@ -52,15 +52,9 @@ def check_request(config: dict[str, Any], uri: str | None) -> list[SchemaProblem
         http.parse_config(config)
     except http.ConfigProblem as problem:
         return [SchemaProblem((problem.field,), problem.message)]
-    return [] if uri is None else _unknown_arguments(config, set(uri_templates.parse(uri).variables))
-
-
-def check_annotations(annotations: dict[str, Any]) -> list[SchemaProblem]:
-    """Return the errors of a resource's annotations (resources, §Annotations)."""
-    return object_faults(annotations, {}, {"audience": AUDIENCE, "priority": PRIORITY, "lastModified": MOMENT})
-
-
-def _unknown_arguments(config: dict[str, Any], variables: set[str]) -> list[SchemaProblem]:
+    if uri is None:
+        return []
+    variables = set(uri_templates.parse(uri).variables)
     return [
         SchemaProblem(path, f"{{{name}}} is not a variable of the URI.")
         for path, text in _texts(config, ())
@@ -68,6 +62,11 @@ def _unknown_arguments(config: dict[str, Any], variables: set[str]) -> list[Sche
         if path[0] != "base_url"
         for name in sorted(templates.parse(text).arguments - variables)
     ]
+
+
+def check_annotations(annotations: dict[str, Any]) -> list[SchemaProblem]:
+    """Return the errors of a resource's annotations (resources, §Annotations)."""
+    return object_faults(annotations, {}, {"audience": AUDIENCE, "priority": PRIORITY, "lastModified": MOMENT})
 
 
 def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:

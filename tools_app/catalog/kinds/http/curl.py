@@ -78,10 +78,6 @@ def parse_paste(text: str) -> PastedRequest:
         raise InvalidPaste(
             'This command is quoted for the Windows command prompt. Choose "Copy as cURL (bash)" instead.'
         )
-    return _from_words(text)
-
-
-def _from_words(text: str) -> PastedRequest:
     request = PastedRequest()
     words, complete = _words(text)
     _Options(request, iter(words[1:])).read()

@@ -73,19 +73,13 @@ def _faults(tenant: Tenant, config: HttpConfig | None) -> Iterator[ReferenceFaul
         address = LOCALHOST if host == "localhost" or host.endswith(".localhost") else ip_address(host)
         if block_reason(address, parse_networks(tenant.allowed_networks)):
             yield ReferenceFault("base_url", "address", host)
-    used = dict.fromkeys(_secrets(config))
+    parts = [
+        *(("query", templates.parse(text)) for text in config.query.values()),
+        *(("headers", templates.parse(text)) for text in config.headers.values()),
+        *(("body", template) for template in body_templates(config)),
+    ]
+    used = dict.fromkeys((field, name) for field, template in parts for name in sorted(template.secrets))
     present = set(tenant.secrets.filter(name__in={name for _, name in used}).values_list("name", flat=True))
     for field, name in used:
         if name not in present:
             yield ReferenceFault(field, "secret", name)
-
-
-def _secrets(config: HttpConfig) -> Iterator[tuple[str, str]]:
-    """Yield the field and the name of each secret."""
-    for field, texts in (("query", config.query.values()), ("headers", config.headers.values())):
-        for text in texts:
-            for name in sorted(templates.parse(text).secrets):
-                yield field, name
-    for template in body_templates(config):
-        for name in sorted(template.secrets):
-            yield "body", name

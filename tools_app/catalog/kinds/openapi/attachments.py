@@ -82,12 +82,11 @@ def _load(tenant_id: UUID, uris: list[str]) -> dict[str, dict[str, str]]:
     most, sizes = config.MCPHUB_MAX_BODY_BYTES, rows.aggregate(texts=Sum(Length("text")), files=Sum(Length("blob")))
     if sum(size or 0 for size in sizes.values()) > most:
         raise ToolError(f"The resources of a call have at most {most} bytes together (MCPHUB_MAX_BODY_BYTES).")
-    return {row.uri: _file(row) for row in rows}
-
-
-def _file(row: Resource) -> dict[str, str]:
-    is_text = row.kind == ResourceKind.TEXT
-    data = row.text.encode() if is_text else bytes(row.blob)
-    kind = row.mime_type or ("text/plain" if is_text else "application/octet-stream")
-    name = row.uri.rstrip("/").rpartition("/")[2] or row.name
-    return {"data": b64encode(data).decode(), "filename": name, "media_type": kind}
+    files: dict[str, dict[str, str]] = {}
+    for row in rows:
+        is_text = row.kind == ResourceKind.TEXT
+        data = row.text.encode() if is_text else bytes(row.blob)
+        kind = row.mime_type or ("text/plain" if is_text else "application/octet-stream")
+        name = row.uri.rstrip("/").rpartition("/")[2] or row.name
+        files[row.uri] = {"data": b64encode(data).decode(), "filename": name, "media_type": kind}
+    return files

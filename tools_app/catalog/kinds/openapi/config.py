@@ -30,6 +30,8 @@ _METHOD: Final = re.compile(r"[A-Za-z]{1,20}")
 _MEDIA_TYPE: Final = re.compile(r"[!-~]+/[ -~]+")
 _QUERY: Final = re.compile(r"[A-Za-z0-9._~%=&+/:-]*")
 _VARIABLE: Final = re.compile(r"\{([^{}]*)\}")
+# In a path.
+VARIABLE: Final = re.compile(r"\{([^{}]+)\}")
 NO_SERVER: Final = "The document names no server. Set the base URL of the API source."
 
 

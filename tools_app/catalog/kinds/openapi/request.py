@@ -5,13 +5,14 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from secrets import token_hex
 from typing import Any, Final
 from urllib.parse import quote
 
 from tools_app.catalog.kinds.http.request import CONTROL, DEFAULT_HEADERS, as_json, header_value
 from tools_app.catalog.kinds.openapi import styles
-from tools_app.catalog.kinds.openapi.config import Body, BodyField, OperationConfig, Parameter
+from tools_app.catalog.kinds.openapi.config import VARIABLE, Body, BodyField, OperationConfig, Parameter
 from tools_app.catalog.kinds.openapi.styles import encoded, pairs, query_text, scalar
 from tools_app.catalog.tool_api.results import ToolError
 from tools_app.core.http.client import Outbound
@@ -70,26 +71,10 @@ def given(parameters: list[Parameter], place: str, arguments: Mapping[str, Any])
 
 def _path(config: OperationConfig, arguments: Mapping[str, Any]) -> str:
     by_name = {one.name: one for one in config.parameters if one.place == "path"}
-    parts = []
-    for literal, name in _split(config.path):
-        parts.append(quote(literal, safe="/%:@!$&'()*+,;="))
-        if name:
-            parts.append(_path_value(by_name[name], arguments))
-    return "".join(parts)
-
-
-def _split(path: str) -> Iterator[tuple[str, str]]:
-    """Yield the literal texts of a path, each with the name of the variable that follows, or ""."""
-    first, *rest = path.split("{")
-    literal = first
-    for part in rest:
-        name, closes, after = part.partition("}")
-        if closes and name:
-            yield literal, name
-            literal = after
-        else:
-            literal += "{" + part
-    yield literal, ""
+    parts = re.split(VARIABLE, config.path)
+    literals = [quote(literal, safe="/%:@!$&'()*+,;=") for literal in parts[::2]]
+    values = [_path_value(by_name[name], arguments) for name in parts[1::2]]
+    return "".join(part for pair in zip_longest(literals, values, fillvalue="") for part in pair)
 
 
 def _path_value(parameter: Parameter, arguments: Mapping[str, Any]) -> str:

@@ -174,7 +174,13 @@ def read(function: Callable[..., Any], descriptions: Mapping[str, str]) -> Signa
     required, defaults = [], {}
     for parameter in inspect.signature(function).parameters.values():
         place = f"{place_of(function)}, parameter {parameter.name!r}"
-        hint = _hint_of(parameter, annotations, place)
+        if parameter.kind not in _NAMED:
+            raise ImproperlyConfigured(
+                f"{place}: {parameter.kind.description} parameters are not supported, only named ones."
+            )
+        if parameter.name not in annotations:
+            raise ImproperlyConfigured(f"{place}: a type hint is required.")
+        hint = annotations[parameter.name]
         if hint is ToolContext or (typing.get_origin(hint) in UNIONS and ToolContext in typing.get_args(hint)):
             contexts.append(parameter.name)
             continue
@@ -182,7 +188,13 @@ def read(function: Callable[..., Any], descriptions: Mapping[str, str]) -> Signa
         if parameter.default is parameter.empty:
             required.append(parameter.name)
         else:
-            defaults[parameter.name] = _json_default(parameter.default, adapters[parameter.name], place)
+            adapter = adapters[parameter.name]
+            try:
+                adapter.validate_python(parameter.default, strict=True)
+            except ValidationError as problem:
+                message = f"{place}: its default {parameter.default!r} does not match the type hint."
+                raise ImproperlyConfigured(message) from problem
+            defaults[parameter.name] = adapter.dump_python(parameter.default, mode="json", by_alias=True)
     return Signature(
         schema=_schema(adapters, required, defaults, descriptions),
         converters={name: adapter for name, adapter in adapters.items() if not is_plain(annotations[name])},
@@ -195,16 +207,6 @@ def read(function: Callable[..., Any], descriptions: Mapping[str, str]) -> Signa
 def place_of(function: Callable[..., Any]) -> str:
     """Return the location of a function in the code: `module.qualified_name`."""
     return f"{function.__module__}.{function.__qualname__}"
-
-
-def _hint_of(parameter: inspect.Parameter, annotations: Mapping[str, Any], place: str) -> Any:
-    if parameter.kind not in _NAMED:
-        raise ImproperlyConfigured(
-            f"{place}: {parameter.kind.description} parameters are not supported, only named ones."
-        )
-    if parameter.name not in annotations:
-        raise ImproperlyConfigured(f"{place}: a type hint is required.")
-    return annotations[parameter.name]
 
 
 def _adapter(hint: Any, place: str) -> TypeAdapter[Any]:
@@ -222,14 +224,6 @@ def _takes_decimals(core_schema: Any) -> bool:
     if isinstance(core_schema, dict):
         return core_schema.get("type") == "decimal" or any(map(_takes_decimals, core_schema.values()))
     return isinstance(core_schema, list | tuple) and any(map(_takes_decimals, core_schema))
-
-
-def _json_default(default: Any, adapter: TypeAdapter[Any], place: str) -> Any:
-    try:
-        adapter.validate_python(default, strict=True)
-    except ValidationError as problem:
-        raise ImproperlyConfigured(f"{place}: its default {default!r} does not match the type hint.") from problem
-    return adapter.dump_python(default, mode="json", by_alias=True)
 
 
 def _schema(

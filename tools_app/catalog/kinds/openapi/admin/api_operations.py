@@ -1,6 +1,5 @@
 """The operations of an API source: the difference that the newest document makes, and the choice of what to import."""
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,7 +23,7 @@ from tools_app.catalog.kinds.openapi.sources.plan import (
 )
 from tools_app.core import diff
 from tools_app.core.diff import DiffLine
-from tools_app.models import ApiSource, ApiSourceRevision, RevisionState
+from tools_app.models import ApiSource, RevisionState
 from tools_app.web.admin.scoping import ScopedAdmin, writer
 
 # Each is a field of the form.
@@ -76,10 +75,16 @@ class OperationsPage(ScopedAdmin):
 
     def _applied(self, request: HttpRequest, planned: Plan) -> bool:
         """Apply what the form says; whether that was possible."""
-        wanted = _chosen(request, planned)
-        enabled = wanted if request.POST.get("enable") else frozenset[str]()
+        if request.POST.get("all"):
+            shown = _filter(request)
+            wanted = {entry.key for entry in planned.of(OperationChange.NEW) if shown.finds(entry)}
+        else:
+            wanted = set(request.POST.getlist("key"))
+        # The form shows one revision, and one state of the tools.
+        previewed = (request.POST.get("revision"), request.POST.get("fingerprint"))
+        enabled = wanted if request.POST.get("enable") else set[str]()
         try:
-            if request.POST.get("fingerprint") != planned.fingerprint or not _is_of(request, planned.revision):
+            if previewed != (str(planned.revision.number), planned.fingerprint):
                 raise ApplyError("The source or its tools have changed since the preview. Review the changes again.")
             done = apply(planned, writer(request), wanted=wanted, enabled=enabled)
         except ApplyError as problem:
@@ -111,18 +116,6 @@ def _filter(request: HttpRequest) -> OperationFilter:
     """Return the filter in the parameters of a request."""
     values = {name: request.GET.get(name, "")[:MAX_QUERY_LENGTH] for name in ("tag", "path", "method", "search")}
     return OperationFilter(**values)
-
-
-def _is_of(request: HttpRequest, revision: ApiSourceRevision) -> bool:
-    return request.POST.get("revision") == str(revision.number)
-
-
-def _chosen(request: HttpRequest, planned: Plan) -> Collection[str]:
-    """Return the keys of the operations that are ticked, or of all that the filter shows."""
-    if request.POST.get("all"):
-        shown = _filter(request)
-        return {entry.key for entry in planned.of(OperationChange.NEW) if shown.finds(entry)}
-    return set(request.POST.getlist("key"))
 
 
 def _shown(planned: Plan, chosen: OperationFilter) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from tools_app.catalog import authoring, compiled
 from tools_app.catalog.kinds.openapi.documents import naming
 from tools_app.catalog.kinds.openapi.documents.operations import Operation, Skipped
 from tools_app.catalog.kinds.openapi.kind import GENERATED, OVERRIDABLE, OperationKind
-from tools_app.catalog.kinds.openapi.sources.documents import parsed_of
+from tools_app.catalog.kinds.openapi.sources.documents import parsed_of, save_source
 from tools_app.catalog.validation.reserved import reserved_names
 from tools_app.catalog.versioned import check_count
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState, Tool
@@ -250,7 +250,13 @@ def apply(
         for entry in planned.entries:
             if entry.tool is not None:
                 _renew(entry, entry.tool, by, done, enabled=entry.key in enabled)
-        _note(source, planned)
+        # What the applied document says of servers and credentials.
+        values = {"servers": planned.servers, "schemes": planned.schemes, "revision": planned.revision.number}
+        if any(getattr(source, name) != value for name, value in values.items()):
+            for name, value in values.items():
+                setattr(source, name, value)
+            save_source(source)
+        ApiSourceRevision.objects.filter(pk=planned.revision.pk, applied_at=None).update(applied_at=timezone.now())
     return done
 
 
@@ -289,14 +295,3 @@ def _renew(entry: Entry, tool: Tool, by: User | None, done: AppliedCounts, *, en
     tool.enabled = tool.enabled or is_switched
     authoring.save_tool(tool, by)
     (done.enabled if is_switched else done.changed).append(entry)
-
-
-def _note(source: ApiSource, planned: Plan) -> None:
-    """Note in the source which revision was applied, and what it says of servers and credentials."""
-    values = {"servers": planned.servers, "schemes": planned.schemes, "revision": planned.revision.number}
-    if any(getattr(source, name) != value for name, value in values.items()):
-        for name, value in values.items():
-            setattr(source, name, value)
-        source.updated_at = timezone.now()
-        source.save()
-    ApiSourceRevision.objects.filter(pk=planned.revision.pk, applied_at=None).update(applied_at=timezone.now())
