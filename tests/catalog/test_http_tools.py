@@ -80,12 +80,6 @@ def test_an_argument_that_fits_no_request_is_refused_before_anything_is_sent(
     assert not service.connected.is_set()
 
 
-def test_an_error_of_the_service_is_an_error_of_the_tool(serve: Serve, http: Http, call: Call) -> None:
-    result = call({"base_url": serve(http(404, b"no such user", "text/plain")).url})
-
-    assert (text_of(result), result.is_error) == ("HTTP 404 from the service: no such user", True)
-
-
 def test_an_endless_answer_is_left_at_the_cap(serve: Serve, call: Call) -> None:
     """Regression: a result was read into memory completely before its size was checked."""
 
