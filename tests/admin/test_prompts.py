@@ -202,7 +202,7 @@ def test_a_prompt_whose_function_is_gone_is_explained(
     (row,) = authoring.add_code_prompts(acme.tenant, ["review"])
     monkeypatch.setattr(prompts, "_functions", {})
     found = errors(as_("admin").post(page("prompt", "change", row), {"enabled": "on"}))
-    assert "No installed app registers the prompt review any more" in found["__all__"][0]
+    assert "No installed app registers 'review'." in found["__all__"][0]
 
 
 @pytest.mark.parametrize(("role", "enabled"), [("admin", False), ("auditor", True), ("stranger", True)])

@@ -324,7 +324,7 @@ def test_a_resource_whose_function_is_gone_is_explained(
     monkeypatch.setattr(resources, "_functions", {})
     client = as_("admin")
     found = errors(client.post(page("resource", "change", row), {"enabled": "on"}))
-    assert "No installed app registers the resource docs://weather any more" in found["__all__"][0]
+    assert "No installed app registers 'docs://weather'." in found["__all__"][0]
     client.post(page("resource", "changelist"), {"action": "disable_selected", "_selected_action": str(row.pk)})
     row.refresh_from_db()
     assert not row.enabled

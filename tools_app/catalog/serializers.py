@@ -558,11 +558,13 @@ class ResourceRow(CatalogRow):
         return authoring.save_resource(row)
 
 
-class Blob(serializers.Field):
-    """The bytes of a file, which YAML has as they are."""
+class Blob(Text):
+    """The contents of a file, which YAML has as bytes."""
 
-    def to_internal_value(self, data: bytes) -> bytes:
-        """Return the bytes."""
+    def run_validation(self, data: Any = b"") -> Any:
+        """Return the bytes, which are not searched for characters. Raises ValidationError."""
+        if len(data) > self.max_length:
+            self.fail("max_length", max_length=self.max_length)
         return data
 
 
@@ -581,7 +583,7 @@ class ResourceDocument(CatalogDocument, ResourceRow):
     named_by = "uri"
 
     name = Text(max_length=200)
-    blob = Blob()
+    blob = Blob(max_length=MAX_BYTES)
 
     class Meta(ResourceRow.Meta):
         fields = ("kind", "text", "blob", "config", *WRITTEN_RESOURCE, "timeout_seconds")

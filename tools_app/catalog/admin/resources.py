@@ -15,8 +15,8 @@ from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
 from tools_app.catalog import authoring
 from tools_app.catalog import resource_functions as resources
-from tools_app.catalog.admin.base import Fieldsets, OfferAdmin
-from tools_app.catalog.admin.resource_forms import WRITTEN, PythonResourceForm, UpstreamResourceForm
+from tools_app.catalog.admin.base import NOT_WRITTEN, Fieldsets, OfferAdmin, SettingsForm
+from tools_app.catalog.admin.resource_forms import WRITTEN
 from tools_app.models import Resource, ResourceKind, Tenant
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin.columns import cut_column, moment_column
@@ -24,11 +24,6 @@ from tools_app.web.admin.decorators import button, column
 from tools_app.web.admin.scoping import TenantFilter, json_block, text_block
 from tools_app.web.admin.site import site
 
-# Kinds whose definition is not written on these pages, and where it is.
-NOT_WRITTEN = {
-    ResourceKind.PYTHON.value: ("Declared in code", "Declared by the function's code."),
-    ResourceKind.UPSTREAM.value: ("Accepted definition", "Defined by the upstream, and accepted by an admin."),
-}
 DESCRIBED = ("name", "title", "description", "mime_type", "annotations_json", "icons_json")
 NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 TITLES = {
@@ -81,9 +76,7 @@ class ResourceAdmin(OfferAdmin):
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
         kind = obj.kind if obj else _kind_asked_for(request)
-        options["form"] = (
-            UpstreamResourceForm if kind == ResourceKind.UPSTREAM else WRITTEN.get(kind, PythonResourceForm)
-        )
+        options["form"] = WRITTEN.get(kind, SettingsForm)
         form = super().get_form(request, obj, change, **options)
         form.may_allow_networks = tenant_permissions_of(request).everything
         return form
