@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from drf_spectacular.utils import OpenApiExample, extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 
-from tools_app.catalog import authoring, toolsets, versioned
+from tools_app.catalog import authoring, toolsets
 from tools_app.catalog.kinds.http import runner as http
 from tools_app.catalog.kinds.openapi.sources.plan import GENERATED, OVERRIDABLE
 from tools_app.catalog.kinds.python import runner as python
@@ -259,7 +259,6 @@ class CatalogDocument(Document):
     What upstreams offer is no part of a file.
     """
 
-    most = versioned.MAX_ROWS
     contents: ClassVar[tuple[Content, ...]]
     content: Content
 

@@ -149,11 +149,10 @@ class PromptAdmin(OfferAdmin):
     @column("messages")
     def messages_shown(self, prompt: Prompt) -> SafeString:
         """Return the messages as a conversation with highlighted placeholders."""
-        shown = [{"role": message["role"], "text": _marked(message["text"])} for message in prompt.messages]
+        shown = []
+        for message in prompt.messages:
+            # Splitting by a pattern with one group alternates texts and names.
+            pieces = enumerate(PLACEHOLDER.split(message["text"]))
+            marked = ((format_html(MARK, piece) if place % 2 else piece,) for place, piece in pieces)
+            shown.append({"role": message["role"], "text": format_html_join("", "{}", marked)})
         return render_to_string("catalog/prompt/messages.html", {"messages": shown})
-
-
-def _marked(text: str) -> SafeString:
-    # Splitting by a pattern with one group alternates texts and names.
-    pieces = enumerate(PLACEHOLDER.split(text))
-    return format_html_join("", "{}", ((format_html(MARK, piece) if place % 2 else piece,) for place, piece in pieces))

@@ -83,9 +83,24 @@ class ResourceAdmin(OfferAdmin):
 
     def get_fieldsets(self, request: HttpRequest, obj: Resource | None = None) -> Fieldsets:
         """Return the fieldsets of a resource of its kind, or of a read-only one."""
+        contents: dict[str, tuple[str, ...]]
         if obj and (obj.kind in NOT_WRITTEN or not self.has_change_permission(request, obj)):
-            return _declared_page(obj)
-        return _written_page(obj.kind if obj else _kind_asked_for(request), new=obj is None)
+            contents = {ResourceKind.TEXT.value: ("text_shown",), ResourceKind.FILE.value: ("size",)}
+            title, description = NOT_WRITTEN.get(obj.kind, ("Definition", ""))
+            fields = (*DESCRIBED, *contents.get(obj.kind, ("config_json", "timeout_seconds")))
+            declared = {"description": description, "fields": fields}
+            return [(None, {"fields": ("tenant", "uri", "kind_label", "enabled")}), (title, declared)]
+        contents = {
+            ResourceKind.TEXT.value: ("text",),
+            ResourceKind.FILE.value: ("size", "upload") if obj else ("upload",),
+            ResourceKind.HTTP.value: ("config", "timeout_seconds"),
+        }
+        kind = obj.kind if obj else _kind_asked_for(request)
+        return [
+            (None, {"fields": ("tenant", "uri", "name", "title", "description", "enabled")}),
+            ("Contents", {"fields": ("mime_type", *contents[kind])}),
+            ("Shown to clients", {"fields": ("annotations", "icons")}),
+        ]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Resource | None = None) -> list[str]:
         fixed = super().get_readonly_fields(request, obj)
@@ -159,28 +174,3 @@ def _kind_asked_for(request: HttpRequest) -> str:
 
 def _to_form(kind: ResourceKind) -> HttpResponse:
     return HttpResponseRedirect(f"{reverse('admin:tools_app_resource_add')}?kind={kind.value}")
-
-
-def _written_page(kind: str, *, new: bool) -> Fieldsets:
-    contents = {
-        ResourceKind.TEXT.value: ("text",),
-        ResourceKind.FILE.value: ("upload",) if new else ("size", "upload"),
-        ResourceKind.HTTP.value: ("config", "timeout_seconds"),
-    }
-    return [
-        (None, {"fields": ("tenant", "uri", "name", "title", "description", "enabled")}),
-        ("Contents", {"fields": ("mime_type", *contents[kind])}),
-        ("Shown to clients", {"fields": ("annotations", "icons")}),
-    ]
-
-
-def _declared_page(resource: Resource) -> Fieldsets:
-    contents: dict[str, tuple[str, ...]] = {
-        ResourceKind.TEXT.value: ("text_shown",),
-        ResourceKind.FILE.value: ("size",),
-    }
-    declared = {"fields": (*DESCRIBED, *contents.get(resource.kind, ("config_json", "timeout_seconds")))}
-    title, description = NOT_WRITTEN.get(resource.kind, ("Definition", ""))
-    if description:
-        declared |= {"description": description}  # type: ignore[dict-item]
-    return [(None, {"fields": ("tenant", "uri", "kind_label", "enabled")}), (title, declared)]
