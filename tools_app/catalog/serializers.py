@@ -129,9 +129,9 @@ Faults = Mapping[str, Iterable[str]]
 
 
 class CatalogRow(Row):
-    """A row that a tenant offers to its clients. `named_by` is the field that identifies it, unique in a tenant."""
+    """A row that a tenant offers to its clients. `key` is the field that identifies it, unique in a tenant."""
 
-    named_by: ClassVar[str] = "name"
+    key: ClassVar[str] = "name"
 
     description = Text(required=False, allow_blank=True, max_length=MAX_DESCRIPTION_LENGTH)
 
@@ -153,9 +153,9 @@ class CatalogRow(Row):
                 faults = self._upstream_faults(attrs)
             case _:
                 faults = self.written_faults(row)
-        others = type(row)._default_manager.filter(tenant=row.tenant, **{self.named_by: getattr(row, self.named_by)})
+        others = type(row)._default_manager.filter(tenant=row.tenant, **{self.key: getattr(row, self.key)})
         if not faults and others.exclude(pk=row.pk).exists():
-            raise Conflict({self.named_by: [f"This tenant already has one with this {self.named_by}."]})
+            raise Conflict({self.key: [f"This tenant already has one with this {self.key}."]})
         return faults
 
     def written_faults(self, row: Any) -> Faults:
@@ -189,7 +189,7 @@ class CatalogRow(Row):
     def _code_faults(self, row: Any, attrs: dict[str, Any]) -> Faults:
         """Return the errors of a row from code: an unknown function, and values that the code decides."""
         if not row.config:
-            row.config = attrs["config"] = {"function": getattr(row, self.named_by)}
+            row.config = attrs["config"] = {"function": getattr(row, self.key)}
         if not isinstance(row.config.get("function", ""), str):
             return UNKNOWN_FUNCTION
         try:
@@ -271,7 +271,7 @@ class CatalogDocument(Document):
     def taken_names(cls, tenant: Tenant, names: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Yield the names that upstreams offer."""
         rows = cls.Meta.model._default_manager.filter(tenant=tenant, kind=UPSTREAM)
-        for name in rows.values_list(cls.named_by, flat=True):
+        for name in rows.values_list(cls.key, flat=True):
             if name in names:
                 yield name, OF_AN_UPSTREAM
 
@@ -374,12 +374,6 @@ class ToolRow(CatalogRow):
         )
         fixed: tuple[str, ...] = ("tenant", "kind")
 
-    @property
-    def by(self) -> User | None:
-        """The user who sends the request."""
-        user = self.context["request"].user
-        return user if isinstance(user, User) else None
-
     def written_faults(self, row: Tool) -> Faults:
         """Return the errors of a tool. Missing secrets that an HTTP tool names already are none.
 
@@ -394,7 +388,8 @@ class ToolRow(CatalogRow):
 
     def write(self, row: Tool) -> Tool:
         """Save a tool, with a new revision if its definition changed."""
-        return authoring.save_tool(row, self.by)
+        user = self.context["by"] if "by" in self.context else self.context["request"].user
+        return authoring.save_tool(row, user if isinstance(user, User) else None)
 
 
 class ToolDocument(CatalogDocument, ToolRow):
@@ -417,12 +412,6 @@ class ToolDocument(CatalogDocument, ToolRow):
     class Meta(ToolRow.Meta):
         fields = ("kind", "config", *WRITTEN_TOOL)
         fixed: tuple[str, ...] = ()
-
-    @property
-    def by(self) -> User | None:
-        """The user who imports the file."""
-        user = self.context["by"]
-        return user if isinstance(user, User) else None
 
     @classmethod
     def rows(cls, tenant: Tenant) -> Any:
@@ -498,7 +487,7 @@ class Bytes(Text):
 class ResourceRow(CatalogRow):
     """A resource that clients can read, or a resource template: a URI with a `{name}` in it."""
 
-    named_by = "uri"
+    key = "uri"
 
     tenant = TenantField()
     name = Text(max_length=200, required=False, help_text="Declared by the code of a Python function.")
@@ -579,7 +568,7 @@ class ResourceDocument(CatalogDocument, ResourceRow):
         request_of(*WRITTEN_RESOURCE, "timeout_seconds"),
     )
 
-    named_by = "uri"
+    key = "uri"
 
     name = Text(max_length=200)
     blob = Blob(max_length=MAX_BYTES)

@@ -85,7 +85,7 @@ def _faults(value: Any) -> Iterator[Problem]:
     for documents in DOCUMENT_SECTIONS:
         rows = value.get(documents.name)
         if rows is not None and (not isinstance(rows, dict) or len(rows) > documents.most):
-            words = f"{documents.words} by their {documents.serializer.named_by}s"
+            words = f"{documents.words} by their {documents.serializer.key}s"
             yield Problem((documents.name,), f"must be an object of at most {documents.most} {words}.")
         elif rows is not None:
             for name, row in rows.items():

@@ -31,7 +31,7 @@ def plan(tenant: Tenant, configuration: Configuration, by: permissions.Person | 
     planned = Plan(tenant, fingerprint(tenant))
     _plan_settings(planned, configuration, by)
     users = planned.missing_secrets = {name: [] for name in configuration.secrets or ()}
-    documents.add_steps(planned, configuration.sections, by, prune=prune)
+    documents.add_steps(planned, configuration.sections, prune=prune)
     for section in SECTIONS:
         wanted = configuration.sections.get(section.name)
         if wanted is not None:
@@ -132,7 +132,7 @@ def _take(step: Step, tenant: Tenant, by: User | None) -> None:
             setattr(tenant, name, value)
         tenant.save(update_fields=list(after))
     elif isinstance(row, Document):
-        documents.take(step, row)
+        documents.take(step, row, by)
     elif isinstance(row, ServiceClient):
         service_clients.take(step, row, by)
     elif isinstance(row, Issuer):
