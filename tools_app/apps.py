@@ -16,7 +16,7 @@ class ToolsAppConfig(AppConfig):
         """Import `mcp_tools.py` of every installed app, which registers its tools, and connect signal handlers."""
         # Models can be imported from here on, not before.
         from tools_app.audit.changes import signals  # noqa: PLC0415
-        from tools_app.catalog import notifications, versioned  # noqa: PLC0415
+        from tools_app.catalog import versioned  # noqa: PLC0415
         from tools_app.core import database  # noqa: PLC0415
         from tools_app.identity.people import directory_changes  # noqa: PLC0415
         from tools_app.identity.sign_in import accounts  # noqa: PLC0415
@@ -26,7 +26,6 @@ class ToolsAppConfig(AppConfig):
         signals.connect()
         directory_changes.connect()
         versioned.connect()
-        notifications.connect()
         accounts.connect_signals()
         forwarding.register_forwarder()
         owners.connect_signals()

@@ -185,7 +185,7 @@ def switch(rows: Iterable[Switchable], enabled: bool) -> list[Switchable]:
 @contextmanager
 def single_version_bump() -> Iterator[None]:
     """Run changes to several rows in one transaction that counts as one change of each tenant's lists."""
-    with changes.change_log_transaction(), versioned.one_touch():
+    with changes.change_log_transaction(), versioned.touch_once():
         yield
 
 

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from drf_spectacular.utils import OpenApiExample, extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 
-from tools_app.catalog import authoring, toolsets, versioned
+from tools_app.catalog import authoring, toolsets
 from tools_app.catalog.kinds.base import WRITTEN, all_kinds, kind_of
 from tools_app.catalog.kinds.http.config import as_described, with_defaults
 from tools_app.catalog.kinds.http.kind import HttpKind
@@ -100,9 +100,9 @@ Faults = Mapping[str, Iterable[str]]
 
 
 class CatalogRow(Row):
-    """A row that a tenant offers to its clients. `named_by` is the field that identifies it, unique in a tenant."""
+    """A row that a tenant offers to its clients. `key` is the field that identifies it, unique in a tenant."""
 
-    named_by: ClassVar[str] = "name"
+    key: ClassVar[str] = "name"
 
     description = Text(required=False, allow_blank=True, max_length=MAX_DESCRIPTION_LENGTH)
 
@@ -118,16 +118,16 @@ class CatalogRow(Row):
         """Return the errors of a drafted row by field. Raises Conflict for a name that exists."""
         row.clean()
         faults = self.kind_faults(row, attrs)
-        others = type(row)._default_manager.filter(tenant=row.tenant, **{self.named_by: getattr(row, self.named_by)})
+        others = type(row)._default_manager.filter(tenant=row.tenant, **{self.key: getattr(row, self.key)})
         if not faults and others.exclude(pk=row.pk).exists():
-            raise Conflict({self.named_by: [f"This tenant already has one with this {self.named_by}."]})
+            raise Conflict({self.key: [f"This tenant already has one with this {self.key}."]})
         return faults
 
     def kind_faults(self, row: Any, attrs: dict[str, Any]) -> Faults:
         """Return the errors of a drafted row and of the request, as the kind of the row has them."""
         match row.kind:
             case ResourceKind.PYTHON:
-                return code_faults(row, attrs, self.named_by, authoring.read_code)
+                return code_faults(row, attrs, self.key, authoring.read_code)
             case ResourceKind.UPSTREAM:
                 return upstream_faults(attrs, self.instance)
         return self.written_faults(row)
@@ -195,7 +195,6 @@ class CatalogDocument(Document):
     What upstreams offer is no part of a file.
     """
 
-    most = versioned.MAX_ROWS
     contents: ClassVar[tuple[Content, ...]]
     content: Content
 
@@ -209,7 +208,7 @@ class CatalogDocument(Document):
         """Yield the names that upstreams offer."""
         kinds = [content.kind for content in cls.contents]
         rows = cls.Meta.model._default_manager.filter(tenant=tenant).exclude(kind__in=kinds)
-        for name in rows.values_list(cls.named_by, flat=True):
+        for name in rows.values_list(cls.key, flat=True):
             if name in names:
                 yield name, OF_AN_UPSTREAM
 
@@ -316,19 +315,14 @@ class ToolRow(CatalogRow):
         )
         fixed: tuple[str, ...] = ("tenant", "kind")
 
-    @property
-    def by(self) -> User | None:
-        """The user who sends the request."""
-        user = self.context["request"].user
-        return user if isinstance(user, User) else None
-
     def kind_faults(self, row: Tool, attrs: dict[str, Any]) -> Faults:
         """Return the errors of a tool and of the request, as its kind has them."""
         return kind_of(row.kind).request_faults(row, attrs, self.instance) or tool_faults(row)
 
     def write(self, row: Tool) -> Tool:
         """Save a tool, with a new revision if its definition changed."""
-        return authoring.save_tool(row, self.by)
+        user = self.context["by"] if "by" in self.context else self.context["request"].user
+        return authoring.save_tool(row, user if isinstance(user, User) else None)
 
 
 def tool_contents() -> tuple[Content, ...]:
@@ -348,12 +342,6 @@ class ToolDocument(CatalogDocument, ToolRow):
     class Meta(ToolRow.Meta):
         fields = ("kind", "config", *WRITTEN)
         fixed: tuple[str, ...] = ()
-
-    @property
-    def by(self) -> User | None:
-        """The user who imports the file."""
-        user = self.context["by"]
-        return user if isinstance(user, User) else None
 
     @classmethod
     def rows(cls, tenant: Tenant) -> Any:
@@ -409,7 +397,7 @@ class Bytes(Text):
 class ResourceRow(CatalogRow):
     """A resource that clients can read, or a resource template: a URI with a `{name}` in it."""
 
-    named_by = "uri"
+    key = "uri"
 
     tenant = TenantField()
     name = Text(max_length=200, required=False, help_text="Declared by the code of a Python function.")
@@ -468,11 +456,13 @@ class ResourceRow(CatalogRow):
         return authoring.save_resource(row)
 
 
-class Blob(serializers.Field):
-    """The bytes of a file, which YAML has as they are."""
+class Blob(Text):
+    """The contents of a file, which YAML has as bytes."""
 
-    def to_internal_value(self, data: bytes) -> bytes:
-        """Return the bytes."""
+    def run_validation(self, data: Any = b"") -> Any:
+        """Return the bytes, which are not searched for characters. Raises ValidationError."""
+        if len(data) > self.max_length:
+            self.fail("max_length", max_length=self.max_length)
         return data
 
 
@@ -488,10 +478,10 @@ class ResourceDocument(CatalogDocument, ResourceRow):
         request_of(*WRITTEN_RESOURCE, "timeout_seconds"),
     )
 
-    named_by = "uri"
+    key = "uri"
 
     name = Text(max_length=200)
-    blob = Blob()
+    blob = Blob(max_length=MAX_BYTES)
 
     class Meta(ResourceRow.Meta):
         fields = ("kind", "text", "blob", "config", *WRITTEN_RESOURCE, "timeout_seconds")

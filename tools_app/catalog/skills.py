@@ -135,17 +135,13 @@ def _skill(manifest: Resource, stored: Any, uris: Iterable[str]) -> Skill:
     if len(rows) < len(inside):
         # Some of its contents are generated when read, so a digest would not stay valid.
         return Skill(manifest.uri, head, None)
-    files = tuple(sorted(map(_file, rows), key=lambda file: file.uri))
+    contents = sorted((row.uri, _bytes(row)) for row in rows)
+    files = tuple(SkillFile(uri, f"sha256:{hashlib.sha256(held).hexdigest()}", len(held)) for uri, held in contents)
     if len(files) > MAX_FILES or sum(file.size for file in files) > MAX_BYTES:
         raise InvalidManifest(
             f"It has more than {MAX_FILES} files or {MAX_BYTES} bytes, the limit of the specification."
         )
     return Skill(manifest.uri, head, files)
-
-
-def _file(row: Resource) -> SkillFile:
-    content = _bytes(row)
-    return SkillFile(row.uri, f"sha256:{hashlib.sha256(content).hexdigest()}", len(content))
 
 
 def _bytes(row: Resource) -> bytes:

@@ -10,11 +10,11 @@ class Document:
 
     A row in a file is complete: fields that are left out have the defaults of the model. `context["rows"]` has the
     rows that will exist, by section and name, of the sections that are read before; those of the file are not saved
-    yet. `context["by"]` is who imports the file. `named_by` is the field of the name. An export leaves out the fields
-    in `hidden`. Rows that others refer to are `deleted_last`.
+    yet. When a row is saved, `context["by"]` is the person, None on the command line. `key` is the model field that
+    has the name. An export leaves out the fields in `hidden`. Rows that others refer to are `deleted_last`.
     """
 
-    named_by: ClassVar[str] = "name"
+    key: ClassVar[str] = "name"
     hidden: tuple[str, ...] = ()
     deleted_last = False
     Meta: Any
@@ -22,15 +22,16 @@ class Document:
     instance: Any
     initial_data: Any
     validated_data: Any
-    # The name of the row.
+    # The name of the row, and who imports the file.
     row_name = ""
+    by: Any = None
     # The row as the file describes it, not saved.
     row: Any = None
 
     @property
     def context(self: Any) -> dict[str, Any]:
-        """The context, with the name of the row."""
-        return {**super().context, "name": self.row_name}  # type: ignore[misc]
+        """The context, with the name of the row and the person."""
+        return {**super().context, "name": self.row_name, "by": self.by}  # type: ignore[misc]
 
     def of_row(self, name: str, old: Any, data: Any) -> Any:
         """Return the document of one row, new if `old` is None. All rows share their fields, which are slow to make."""
@@ -78,12 +79,12 @@ class Document:
         """Return the row with these values, not saved."""
         self.row = super().drafted(attrs)  # type: ignore[misc]
         self.row.tenant = self.context["tenant"]
-        setattr(self.row, self.named_by, self.row_name)
+        setattr(self.row, self.key, self.row_name)
         return self.row
 
     def create(self: Any, validated_data: dict[str, Any]) -> Any:
         """Save a new row of the tenant."""
-        named = {"tenant": self.context["tenant"], self.named_by: self.row_name}
+        named = {"tenant": self.context["tenant"], self.key: self.row_name}
         return super().create({**validated_data, **named})  # type: ignore[misc]
 
     def described(self) -> dict[str, Any]:

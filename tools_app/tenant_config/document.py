@@ -15,7 +15,6 @@ from tools_app.tenant_config.fields import (
     SECTIONS,
     SERVICE_CLIENTS,
     TENANT_FIELDS,
-    DocumentSection,
     Row,
     Section,
     is_json,
@@ -84,7 +83,14 @@ def _faults(value: Any) -> Iterator[Problem]:
         yield from _section_faults(section, value.get(section.name))
     yield from _client_faults(value.get(SERVICE_CLIENTS))
     for documents in DOCUMENT_SECTIONS:
-        yield from _document_faults(documents, value.get(documents.name))
+        rows = value.get(documents.name)
+        if rows is not None and (not isinstance(rows, dict) or len(rows) > documents.most):
+            words = f"{documents.words} by their {documents.serializer.key}s"
+            yield Problem((documents.name,), f"must be an object of at most {documents.most} {words}.")
+        elif rows is not None:
+            for name, row in rows.items():
+                if not isinstance(row, dict):
+                    yield Problem((documents.name, name), "must be an object with its fields.")
 
 
 def _tenant_faults(settings: Any) -> Iterator[Problem]:
@@ -142,20 +148,6 @@ def _client_field_fault(name: str, value: Any) -> str | None:
     if name == "toolset":
         return None if isinstance(value, str) else "must be the name of a toolset. Remove the field for no value."
     return type_fault(CLIENT_MODEL, name, value)
-
-
-def _document_faults(section: DocumentSection, rows: Any) -> Iterator[Problem]:
-    if rows is None:
-        return
-    if not isinstance(rows, dict) or len(rows) > section.most:
-        yield Problem(
-            (section.name,),
-            f"must be an object of at most {section.most} {section.words} by their {section.serializer.named_by}s.",
-        )
-        return
-    for name, row in rows.items():
-        if not isinstance(row, dict):
-            yield Problem((section.name, name), "must be an object with its fields.")
 
 
 def _unknown(given: Mapping[str, Any], known: tuple[str, ...], path: Path) -> Iterator[Problem]:

@@ -6,6 +6,7 @@ A feature declares its serializers (`core.documents.Document`), and `fields` lis
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 
 from tools_app.models import Tenant
@@ -13,7 +14,6 @@ from tools_app.tenant_config.document import Problem
 from tools_app.tenant_config.fields import DOCUMENT_SECTIONS, DocumentSection, Row
 from tools_app.tenant_config.reader import Path
 from tools_app.tenant_config.steps import Plan, Step, StepAction
-from tools_app.tenants.permissions import Person
 
 Sections = Mapping[str, Mapping[str, Row] | None]
 QUOTES = "Use quotes if YAML reads it as another type."
@@ -38,9 +38,9 @@ def hidden_values(tenant: Tenant) -> list[str]:
     )
 
 
-def add_steps(plan: Plan, sections: Sections, by: Person | None, *, prune: bool) -> None:
+def add_steps(plan: Plan, sections: Sections, *, prune: bool) -> None:
     """Add the changes of all sections to a plan, and the problems that prevent them."""
-    context: dict[str, Any] = {"tenant": plan.tenant, "by": by, "rows": {}}
+    context: dict[str, Any] = {"tenant": plan.tenant, "rows": {}}
     for section in DOCUMENT_SECTIONS:
         there, wanted = section.rows_by_name(plan.tenant), sections.get(section.name)
         context["rows"][section.name] = rows = {} if prune and wanted is not None else dict(there)
@@ -59,8 +59,9 @@ def add_steps(plan: Plan, sections: Sections, by: Person | None, *, prune: bool)
             plan.problems.append(Problem((section.name,), message))
 
 
-def take(step: Step, document: Any) -> None:
+def take(step: Step, document: Any, by: User | None) -> None:
     """Apply a step, in the transaction of the import. Fields that a file does not have are not written."""
+    document.by = by
     if step.doing == StepAction.DELETE:
         document.delete()
     else:
@@ -101,7 +102,7 @@ def _add_others(plan: Plan, section: DocumentSection, documents: Any, there: Map
 def _problems(document: Any, path: Path) -> Iterator[Problem]:
     """Yield the problems of a row's name and of its fields."""
     try:
-        document.Meta.model._meta.get_field(document.named_by).clean(document.row_name, None)
+        document.Meta.model._meta.get_field(document.key).clean(document.row_name, None)
     except ValidationError as problem:
         yield from (Problem(path, message) for message in problem.messages)
     if document.is_valid():

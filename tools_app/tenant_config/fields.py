@@ -133,7 +133,7 @@ class DocumentSection:
 
     def rows_by_name(self, tenant: Tenant) -> dict[str, Any]:
         """Return the rows of a tenant that the file describes."""
-        return {getattr(row, self.serializer.named_by): row for row in self.serializer.rows(tenant)}
+        return {getattr(row, self.serializer.key): row for row in self.serializer.rows(tenant)}
 
 
 # In the order in which they are applied: tools refer to API sources, and rules to destinations.

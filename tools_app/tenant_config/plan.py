@@ -1,6 +1,6 @@
 """The changes that would make a tenant match a file, the problems that prevent them, and their application."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import copy
 from hashlib import sha256
 from typing import Final
@@ -31,7 +31,7 @@ def plan(tenant: Tenant, configuration: Configuration, by: permissions.Person | 
     planned = Plan(tenant, fingerprint(tenant))
     _plan_settings(planned, configuration, by)
     users = planned.missing_secrets = {name: [] for name in configuration.secrets or ()}
-    documents.add_steps(planned, configuration.sections, by, prune=prune)
+    documents.add_steps(planned, configuration.sections, prune=prune)
     for section in SECTIONS:
         wanted = configuration.sections.get(section.name)
         if wanted is not None:
@@ -79,7 +79,9 @@ def _plan_section(planned: Plan, section: Section, wanted: Mapping[str, Row], *,
             for secret in upstreams.secrets_named_by(new):
                 planned.missing_secrets.setdefault(secret, []).append(f"{section.word} {name}")
         after = row if faults else described_row(section, new)
-        planned.steps.extend(_steps(section, name, before, after, new))
+        if before != after:
+            doing = StepAction.CREATE if before is None else StepAction.CHANGE
+            planned.steps.append(Step(doing, section.word, name, before, after, new))
     if section.model is Issuer:
         issuers.note_secrets(planned)
     planned.unchanged += len(wanted) - sum(step.kind == section.word for step in planned.steps)
@@ -94,11 +96,6 @@ def _plan_section(planned: Plan, section: Section, wanted: Mapping[str, Row], *,
         planned.problems.append(
             Problem((section.name,), f"A tenant has at most {section.most} {plural}. Delete one first.")
         )
-
-
-def _steps(section: Section, name: str, before: Row | None, after: Row, row: Plain) -> Iterator[Step]:
-    if before != after:
-        yield Step(StepAction.CREATE if before is None else StepAction.CHANGE, section.word, name, before, after, row)
 
 
 class ApplyError(Exception):
@@ -135,7 +132,7 @@ def _take(step: Step, tenant: Tenant, by: User | None) -> None:
             setattr(tenant, name, value)
         tenant.save(update_fields=list(after))
     elif isinstance(row, Document):
-        documents.take(step, row)
+        documents.take(step, row, by)
     elif isinstance(row, ServiceClient):
         service_clients.take(step, row, by)
     elif isinstance(row, Issuer):

@@ -78,7 +78,7 @@ def store_listing(upstream_id: UUID, kind: str, definitions: Definitions) -> lis
     # Before the transaction, which locks: reading large definitions takes a while.
     known_warnings: dict[str, list[str]] = {}
     _set_warnings(differing, known_warnings)
-    with transaction.atomic(), versioned.one_touch():
+    with transaction.atomic(), versioned.touch_once():
         upstream = Upstream.objects.filter(pk=upstream_id).first()
         if upstream is None:
             return []

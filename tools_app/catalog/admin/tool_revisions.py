@@ -154,7 +154,8 @@ class RevisionsAdmin(OfferAdmin):
             form.add_error(None, str(problem))
             return None
         self.message_user(request, f"{clone} was created in {tenant}.", messages.SUCCESS)
-        if missing := sorted(authoring.secrets_named_by(clone) - set(tenant.secrets.values_list("name", flat=True))):
+        present = tenant.secrets.values_list("name", flat=True)
+        if missing := sorted(authoring.secrets_named_by(clone) - set(present)):
             message = f"{tenant} has no secret named {', '.join(missing)}. Set it before {clone} is called."
             self.message_user(request, message, messages.WARNING)
         return clone

@@ -26,6 +26,13 @@ Faults = dict[str, list[str]]
 Found = Iterator[tuple[str, str]]
 
 
+def faults_of(row: Tool | Resource | Prompt) -> Faults:
+    """Return the errors of a row."""
+    if isinstance(row, Tool):
+        return tool_faults(row)
+    return resource_faults(row) if isinstance(row, Resource) else prompt_faults(row)
+
+
 def tool_faults(tool: Tool) -> Faults:
     """Return the errors of a tool."""
     if fault := reserved_fault(tool.tenant, tool.name, tool.pk):

@@ -10,7 +10,6 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from tools_app.catalog.kinds.http.references import ReferenceFault, reference_faults
-from tools_app.models import Tenant
 
 
 class ReferencingForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -22,20 +21,15 @@ class ReferencingForm(forms.ModelForm):  # type: ignore[type-arg]
     def reference_messages(self, config: dict[str, Any]) -> Iterator[tuple[ReferenceFault, SafeString]]:
         """Yield each fault of a valid `config` that the stored row does not have already, with its message."""
         tenant = self.cleaned_data.get("tenant") or self.instance.tenant
+        link = '{} <a class="underline" href="{}" target="_blank" rel="noopener">{}</a>, then save again.'
         for fault in reference_faults(tenant, config, before=self.instance.config):
-            yield fault, self._explained(fault, tenant)
-
-    def _explained(self, fault: ReferenceFault, tenant: Tenant) -> SafeString:
-        """Return the message of a fault, with a link to where it is corrected. The link opens a new tab."""
-        if fault.kind == "secret":
-            query = urlencode({"tenant": str(tenant.pk), "name": fault.name})
-            return _linked(fault.message, f"{reverse('admin:tools_app_secret_add')}?{query}", "Add it in a new tab")
-        if self.may_allow_networks:
-            url = f"{reverse('admin:tools_app_tenant_change', args=[tenant.pk])}#id_allowed_networks"
-            return _linked(fault.message, url, "Allow its network in a new tab")
-        return format_html("{} Ask a hub admin to allow its network under Tenant > Allowed networks.", fault.message)
-
-
-def _linked(message: str, url: str, label: str) -> SafeString:
-    link = '{} <a class="underline" href="{}" target="_blank" rel="noopener">{}</a>, then save again.'
-    return format_html(link, message, url, label)
+            if fault.kind == "secret":
+                query = urlencode({"tenant": str(tenant.pk), "name": fault.name})
+                url = f"{reverse('admin:tools_app_secret_add')}?{query}"
+                yield fault, format_html(link, fault.message, url, "Add it in a new tab")
+            elif self.may_allow_networks:
+                url = f"{reverse('admin:tools_app_tenant_change', args=[tenant.pk])}#id_allowed_networks"
+                yield fault, format_html(link, fault.message, url, "Allow its network in a new tab")
+            else:
+                advice = "{} Ask a hub admin to allow its network under Tenant > Allowed networks."
+                yield fault, format_html(advice, fault.message)

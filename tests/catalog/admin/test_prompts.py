@@ -85,7 +85,6 @@ def test_a_changed_prompt_shows_in_the_form_and_in_the_preview(as_: Any, page: A
         ({"arguments": '["city"]'}, "arguments", "0: must be an object with name, description, required, values."),
         ({"arguments": '[\n{"description": "City"}]'}, "arguments", "Line 2: 0: name is required."),
         ({"arguments": '[{"name": "a b"}]'}, "arguments", "0.name: must be a name of letters"),
-        ({"arguments": '[{"name": 3}]'}, "arguments", "0.name: must be a name of letters"),
         ({"arguments": '[{"name": "city"},\n{"name": "city"}]'}, "arguments", "Line 2: 1.name: another argument"),
         ({"arguments": '[{"name": "city", "required": "yes"}]'}, "arguments", "0.required: must be true or false."),
         (
@@ -93,7 +92,6 @@ def test_a_changed_prompt_shows_in_the_form_and_in_the_preview(as_: Any, page: A
             "arguments",
             "Line 2: 0.values: must be a list of strings",
         ),
-        ({"arguments": '[{"name": "city", "values": "Bern"}]'}, "arguments", "0.values: must be a list of strings"),
         (
             {"arguments": '[{"name": "city", "type": "string"}]'},
             "arguments",
@@ -101,11 +99,9 @@ def test_a_changed_prompt_shows_in_the_form_and_in_the_preview(as_: Any, page: A
         ),
         ({"messages": ""}, "messages", "required"),
         ({"messages": "[]"}, "messages", "Enter at least one message."),
-        ({"messages": '{"role": "user"}'}, "messages", "Line 1: enter a JSON list"),
         ({"messages": '["hello"]'}, "messages", "0: must be an object with role, text."),
         ({"messages": '[{"role": "user"}]'}, "messages", "0: text is required."),
         ({"messages": '[{"role": "user", "text": " "}]'}, "messages", "0.text: must be a non-empty string."),
-        ({"messages": '[{"role": "user", "text": 1}]'}, "messages", "0.text: must be a non-empty string."),
         ({"messages": '[\n{"role": "system", "text": "a"}]'}, "messages", 'Line 2: 0.role: must be "user" or "assist'),
         ({"messages": '[{"role": ["user"], "text": "a"}]'}, "messages", '0.role: must be "user" or "assistant".'),
         (
@@ -130,22 +126,6 @@ def test_what_was_typed_stays_in_the_form_when_something_is_wrong(as_: Any, page
     )
     assert "[ {&quot;odd&quot;:  1}]" in response.content.decode()
     assert "[ ,]" in response.content.decode()
-
-
-def test_a_prompt_cannot_take_the_name_of_another(as_: Any, page: Any, acme: Any) -> None:
-    client = as_("admin")
-    client.post(page("prompt", "add"), form_of(acme.tenant))
-    row = Prompt.objects.get(name="weather")
-    found = errors(client.post(page("prompt", "change", row), form_of(acme.tenant, name="acme_greet")))
-    assert found == {"name": ["This tenant already has a prompt with this name."]}
-
-
-def test_a_prompt_cannot_be_added_or_moved_to_a_foreign_tenant(as_: Any, page: Any, acme: Any, globex: Any) -> None:
-    client = as_("admin")
-    assert "Select a valid choice" in errors(client.post(page("prompt", "add"), form_of(globex.tenant)))["tenant"][0]
-    client.post(page("prompt", "change", acme.prompt), form_of(globex.tenant))
-    acme.prompt.refresh_from_db()
-    assert acme.prompt.tenant == acme.tenant
 
 
 def test_an_auditor_reads_arguments_and_messages_and_can_change_nothing(as_: Any, page: Any, acme: Any) -> None:
@@ -182,12 +162,6 @@ def test_an_admin_chooses_python_prompts_from_those_that_apps_register(
     assert "Suggested" not in text
 
 
-def test_python_prompts_are_not_added_to_a_foreign_tenant(as_: Any, page: Any, globex: Any, functions: None) -> None:
-    form = {"tenant": globex.tenant.pk, "functions": ["review"]}
-    assert as_("admin").post(page("prompt", "add_python_prompts"), form).status_code == 200
-    assert not Prompt.objects.filter(name="review").exists()
-
-
 def test_what_code_declares_is_not_changed_in_the_admin(as_: Any, page: Any, acme: Any, functions: None) -> None:
     (row,) = authoring.add_code_prompts(acme.tenant, ["review"])
     form = form_of(acme.tenant, name="stolen", enabled="")
@@ -202,25 +176,4 @@ def test_a_prompt_whose_function_is_gone_is_explained(
     (row,) = authoring.add_code_prompts(acme.tenant, ["review"])
     monkeypatch.setattr(prompts, "_functions", {})
     found = errors(as_("admin").post(page("prompt", "change", row), {"enabled": "on"}))
-    assert "No installed app registers the prompt review any more" in found["__all__"][0]
-
-
-@pytest.mark.parametrize(("role", "enabled"), [("admin", False), ("auditor", True), ("stranger", True)])
-def test_prompts_are_switched_off_in_bulk_by_those_who_run_them(
-    as_: Any, page: Any, acme: Any, role: str, enabled: bool
-) -> None:
-    form = {"action": "disable_selected", "_selected_action": str(acme.prompt.pk)}
-    as_(role).post(page("prompt", "changelist"), form)
-    acme.prompt.refresh_from_db()
-    assert acme.prompt.enabled == enabled
-
-
-@pytest.mark.parametrize("bulk", [False, True])
-def test_deleting_a_prompt_tells_the_catalogs_readers(as_: Any, page: Any, acme: Any, bulk: bool) -> None:
-    acme.tenant.refresh_from_db()
-    before = acme.tenant.catalog_version
-    form = {"action": "delete_selected", "_selected_action": str(acme.prompt.pk), "post": "yes"}
-    as_("admin").post(page("prompt", "changelist") if bulk else page("prompt", "delete", acme.prompt), form)
-    acme.tenant.refresh_from_db()
-    assert not Prompt.objects.filter(pk=acme.prompt.pk).exists()
-    assert acme.tenant.catalog_version > before
+    assert "No installed app registers 'review'." in found["__all__"][0]
