@@ -15,7 +15,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from tests.sign_in.provider import LOOPBACK, Provider, issuer_of, new_key, running_provider
+from tests.identity.sign_in.provider import LOOPBACK, Provider, issuer_of, new_key, running_provider
 from tests.wire.client import RawClient, message_of
 from tools_app.core import refresh_ahead_cache
 from tools_app.core.process.runtime import Service

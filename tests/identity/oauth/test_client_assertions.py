@@ -10,7 +10,7 @@ from django.utils import timezone
 from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
-from tests.oauth.person import Application, Person
+from tests.identity.oauth.person import Application, Person
 from tools_app.core.http.documents import DocumentError
 from tools_app.identity.authorization import client_assertions, client_documents
 from tools_app.identity.authorization.client_assertions import ASSERTION_TYPE

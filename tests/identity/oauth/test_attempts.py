@@ -8,7 +8,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from tests.oauth.person import Application, Person
+from tests.identity.oauth.person import Application, Person
 from tools_app.identity.oauth import attempts
 from tools_app.models import (
     ApiKey,

@@ -5,8 +5,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.oauth.person import Application, Person
-from tests.oauth.test_tokens import end_by
+from tests.identity.oauth.person import Application, Person
+from tests.identity.oauth.test_tokens import end_by
 from tools_app.identity.oauth import service_clients
 from tools_app.models import Tenant
 from tools_app.server.embedded import EmbeddedHub

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from tests.browsers import browser_of, browser_of_admin
-from tests.oauth.person import Application, Person
+from tests.identity.oauth.person import Application, Person
 from tools_app.models import Membership, Role, Tenant
 from tools_app.server.embedded import EmbeddedHub
 

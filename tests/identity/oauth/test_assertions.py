@@ -14,9 +14,9 @@ from django.db.models import QuerySet
 from django.db.models.signals import post_save
 from django.utils import timezone
 
-from tests.oauth.known_clients import CLAUDE
-from tests.oauth.person import Application
-from tests.sign_in.provider import Provider, issuer_of, new_key, running_provider
+from tests.identity.oauth.known_clients import CLAUDE
+from tests.identity.oauth.person import Application
+from tests.identity.sign_in.provider import Provider, issuer_of, new_key, running_provider
 from tests.wire.client import WAIT_SECONDS, RawClient, message_of
 from tools_app.identity.issuers import setup
 from tools_app.identity.oauth import clients, connection_changes, connections, tenant_scopes, workloads

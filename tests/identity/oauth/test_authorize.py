@@ -7,8 +7,8 @@ from html import unescape
 import pytest
 from django.contrib.auth.models import User
 
-from tests.oauth.conftest import PASSWORD
-from tests.oauth.person import Application, Person, parse_form, redirect_parameters
+from tests.identity.oauth.conftest import PASSWORD
+from tests.identity.oauth.person import Application, Person, parse_form, redirect_parameters
 from tools_app.audit.changes import changes
 from tools_app.identity.oauth import clients, connections, hosts, policy, tokens
 from tools_app.models import (

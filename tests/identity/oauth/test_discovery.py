@@ -6,7 +6,7 @@ import logging
 import httpx
 import pytest
 
-from tests.oauth.person import Application, Person, redirect_parameters
+from tests.identity.oauth.person import Application, Person, redirect_parameters
 from tests.wire.client import RawClient
 from tools_app.core.http.documents import DocumentError
 from tools_app.identity.authorization import client_documents, endpoints

@@ -20,8 +20,8 @@ from django.utils import timezone
 from lxml import etree
 from signxml import CanonicalizationMethod, DigestAlgorithm, SignatureMethod, XMLSigner
 
-from tests.sign_in.provider import RULES
-from tests.sign_in.scim import ScimClient
+from tests.identity.sign_in.provider import RULES
+from tests.identity.sign_in.scim import ScimClient
 from tools_app.identity import personal_tokens
 from tools_app.identity.issuers import directory, saml, setup
 from tools_app.identity.oauth import service_clients, tokens

@@ -7,7 +7,7 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.conftest import reset_process_state
-from tests.oauth.person import Application, Person, parse_form
+from tests.identity.oauth.person import Application, Person, parse_form
 from tests.wire.channels import OPENERS, TRANSPORTS
 from tests.wire.client import ALL_VERSIONS, RawClient, error_of, message_of, rpc
 from tests.wire.test_public_tenants import add_resource

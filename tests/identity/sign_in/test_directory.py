@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from tests.sign_in.provider import Provider, issuer_of, running_provider, sign_in
-from tests.sign_in.scim import PATCH, USER, ScimClient
+from tests.identity.sign_in.provider import Provider, issuer_of, running_provider, sign_in
+from tests.identity.sign_in.scim import PATCH, USER, ScimClient
 from tools_app.identity.issuers import setup
 from tools_app.identity.oauth import service_clients, tokens
 from tools_app.identity.people import directory, people, provisioning, rules

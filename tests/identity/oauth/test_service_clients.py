@@ -16,7 +16,7 @@ from django.utils import timezone
 from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
-from tests.oauth.person import Application
+from tests.identity.oauth.person import Application
 from tests.wire.client import RawClient
 from tools_app.identity.authorization.client_assertions import ASSERTION_TYPE
 from tools_app.identity.oauth import service_client_changes as service_changes

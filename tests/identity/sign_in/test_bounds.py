@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 from django.core.exceptions import ValidationError
 
-from tests.sign_in.scim import PATCH, USER, ScimClient
-from tests.sign_in.test_saml import pair
+from tests.identity.sign_in.scim import PATCH, USER, ScimClient
+from tests.identity.sign_in.test_saml import pair
 from tools_app.core.http.documents import DocumentError
 from tools_app.identity.issuers import configuration, direct, saml_metadata, setup
 from tools_app.identity.issuers import tokens as issued

@@ -18,7 +18,7 @@ from django.urls import reverse
 from django.utils import timezone
 from joserfc.jwk import OKPKey
 
-from tests.sign_in.provider import LOOPBACK, RULES, Provider, issuer_of, new_key, running_provider, sign_in
+from tests.identity.sign_in.provider import LOOPBACK, RULES, Provider, issuer_of, new_key, running_provider, sign_in
 from tools_app.audit.changes import changes
 from tools_app.identity.admin.sign_ins import COLOURS
 from tools_app.identity.issuers import configuration, directory, provider, setup

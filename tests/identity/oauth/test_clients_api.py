@@ -4,8 +4,8 @@ from typing import Any
 
 from django.test import Client
 
-from tests.oauth.person import Application, Person
-from tests.oauth.test_tokens import status
+from tests.identity.oauth.person import Application, Person
+from tests.identity.oauth.test_tokens import status
 from tools_app.identity.oauth import clients
 from tools_app.models import Change, ClientSource, OAuthClient
 from tools_app.server.embedded import EmbeddedHub

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import connection as database
 from django.utils import timezone
 
-from tests.oauth.person import Application, Person, parse_form, redirect_parameters
+from tests.identity.oauth.person import Application, Person, parse_form, redirect_parameters
 from tests.wire.client import ALL_VERSIONS, HANDSHAKES, MODERN, RawClient
 from tools_app.core.refresh_ahead_cache import RENEW_AFTER, TOO_OLD_AFTER
 from tools_app.core.validators import ITEM_KINDS

@@ -13,8 +13,17 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from tests.sign_in.provider import RULES
-from tests.sign_in.test_saml import ENTITY, at, begin_sign_in, copy_of, issuer, metadata, post_response, saml_response
+from tests.identity.sign_in.provider import RULES
+from tests.identity.sign_in.test_saml import (
+    ENTITY,
+    at,
+    begin_sign_in,
+    copy_of,
+    issuer,
+    metadata,
+    post_response,
+    saml_response,
+)
 from tools_app.identity import single_use
 from tools_app.identity.issuers import setup
 from tools_app.identity.oauth import pruning

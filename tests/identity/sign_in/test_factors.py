@@ -18,7 +18,7 @@ from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 
-from tests.sign_in.provider import issuer_of, running_provider, sign_in
+from tests.identity.sign_in.provider import issuer_of, running_provider, sign_in
 from tools_app.identity.sign_in import accounts
 from tools_app.models import Change, Membership, Role, Tenant
 from tools_app.tenants import invitations

@@ -9,10 +9,10 @@ from uuid import uuid4
 import pytest
 from joserfc import jwt
 
-from tests.oauth import known_clients
-from tests.oauth.known_clients import DOCUMENTS, KEYS_URL, REGISTERED, SIGNING_KEY, VS_CODE, KnownClient
-from tests.oauth.person import Application, Person, parse_form
-from tests.oauth.test_tokens import status
+from tests.identity.oauth import known_clients
+from tests.identity.oauth.known_clients import DOCUMENTS, KEYS_URL, REGISTERED, SIGNING_KEY, VS_CODE, KnownClient
+from tests.identity.oauth.person import Application, Person, parse_form
+from tests.identity.oauth.test_tokens import status
 from tools_app.identity.authorization import client_documents
 from tools_app.identity.authorization.client_assertions import ASSERTION_TYPE
 from tools_app.identity.oauth import clients, devices, policy

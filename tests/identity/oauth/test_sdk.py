@@ -17,7 +17,7 @@ from mcp.client.auth.extensions.client_credentials import (
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
-from tests.oauth.person import REDIRECT, Person, redirect_parameters
+from tests.identity.oauth.person import REDIRECT, Person, redirect_parameters
 from tools_app.identity.oauth import service_clients
 from tools_app.models import Call, Connection, Tenant
 from tools_app.server.embedded import EmbeddedHub

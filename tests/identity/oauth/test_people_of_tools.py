@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from django.contrib.auth.models import User
 
-from tests.oauth.person import Application, Person
+from tests.identity.oauth.person import Application, Person
 from tests.wire.client import MODERN, RawClient
 from tools_app.server.embedded import EmbeddedHub
 from tools_app.toolkit import model_tools

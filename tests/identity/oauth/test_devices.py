@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from tests.oauth.person import Application, Person, parse_form
+from tests.identity.oauth.person import Application, Person, parse_form
 from tests.wire.client import RawClient
 from tools_app.identity.authorization import device_page
 from tools_app.identity.oauth import clients, devices
