@@ -10,7 +10,7 @@ from tools_app.catalog import presentation
 from tools_app.catalog.compiled import Catalog
 from tools_app.catalog.toolsets import CompiledToolset
 from tools_app.core.validators import ITEM_KINDS, ItemKind, validate_names
-from tools_app.identity.oauth.tenant_scopes import READ_GRANT, Grant
+from tools_app.identity.oauth.scopes import READ_GRANT, Grant
 from tools_app.identity.patterns import PermittedNames, exactly
 from tools_app.identity.principal import Principal
 

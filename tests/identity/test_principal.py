@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tools_app.core.validators import MAX_ENTRIES, ItemKind, validate_names, validate_patterns
 from tools_app.identity import principal
 from tools_app.identity.oauth import service_clients, tokens
-from tools_app.identity.oauth.tenant_scopes import Grant
+from tools_app.identity.oauth.scopes import Grant
 from tools_app.identity.patterns import PermittedNames, matches
 from tools_app.identity.principal import Credential, Principal
 from tools_app.models import AccessToken, ApiKey, Connection, Tenant, TenantScope

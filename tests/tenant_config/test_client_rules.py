@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tools_app.identity.oauth import hosts
+from tools_app.identity.oauth import policies
 from tools_app.models import ClientDecision, ClientPolicy, Tenant, TenantScope
 from tools_app.tenant_config.document import InvalidConfiguration, read
 from tools_app.tenant_config.export import described
@@ -90,7 +90,7 @@ def test_what_has_another_shape_is_refused_with_its_place(text: str, message: st
 
 
 def test_a_tenant_has_so_many_of_each(tenant: Tenant, applied: Any) -> None:
-    rows = "\n".join(f"  h{number}.example: {{decision: deny}}" for number in range(hosts.MAX_POLICIES))
+    rows = "\n".join(f"  h{number}.example: {{decision: deny}}" for number in range(policies.MAX_POLICIES))
     assert not plan(tenant, read(f"mcphub: 1\nclient_policies:\n{rows}\n"), None).problems
     ClientPolicy.objects.create(tenant=tenant, host="another", decision="deny")
     (problem,) = plan(tenant, read(f"mcphub: 1\nclient_policies:\n{rows}\n"), None).problems

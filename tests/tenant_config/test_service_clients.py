@@ -118,7 +118,7 @@ def test_a_client_with_a_secret_is_changed_where_it_exists_and_keeps_its_secret(
     assert before["secret_digest"] not in text
     assert described(tenant)["service_clients"] == {"Nightly": {"tool_patterns": ["a"]}}
     found = planned(file({"Nightly": {"tool_patterns": ["b"], "calls_per_minute": 7}}))
-    service_clients.rotate_secret(row.connection.client)
+    service_clients.rotate_secret(row)
     digest = OAuthClient.objects.get().secret_digest
     apply(found)
     row.refresh_from_db()
@@ -207,7 +207,7 @@ def test_clients_that_share_a_name_are_left_out_and_the_file_says_so(
 def test_a_changed_client_makes_a_preview_stale(planned: Any, tenant: Tenant) -> None:
     row, _ = service_clients.create(tenant, "CI", public_keys=keys_of(KEY))
     found = planned(file({"CI": {"methods": ["tools/*"], "public_keys": keys_of(KEY)}}))
-    service_clients.replace_keys(row.connection.client, keys_of(OTHER))
+    service_clients.replace_keys(row, keys_of(OTHER))
     with pytest.raises(ApplyError, match="has changed since the preview"):
         apply(found)
 

@@ -22,9 +22,9 @@ from tools_app.core.config import config
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
 from tools_app.core.validators import ItemKind
-from tools_app.identity.oauth import tenant_scopes
+from tools_app.identity.oauth import scopes as oauth_scopes
 from tools_app.identity.oauth import tokens as oauth_tokens
-from tools_app.identity.oauth.tenant_scopes import Grant
+from tools_app.identity.oauth.scopes import Grant
 from tools_app.identity.patterns import PermittedNames, matches
 from tools_app.models import AccessToken, ApiKey, Tenant, TenantScope
 from tools_app.protocol.jsonrpc import MAX_CLIENT_NAME_LENGTH
@@ -214,13 +214,13 @@ def _load(digests: Sequence[str]) -> Mapping[str, _CachedKey]:
 
 def _load_tokens(digests: Sequence[str]) -> dict[str, _CachedKey]:
     rows = list(oauth_tokens.valid_access_tokens().filter(digest__in=digests).select_related("connection__key__tenant"))
-    named = tenant_scopes.of_tenants(row.connection.tenant_id for row in rows if not tenant_scopes.is_all(row.scope))
+    named = oauth_scopes.of_tenants(row.connection.tenant_id for row in rows if not oauth_scopes.is_all(row.scope))
     return {row.digest: _cached_token(row, named.get(row.connection.tenant_id, {})) for row in rows}
 
 
 def _cached_token(row: AccessToken, named: Mapping[str, TenantScope]) -> _CachedKey:
     cached, scopes = _cached_key(row.connection.key), tuple(row.scope.split())
-    grants = tenant_scopes.grants_of(scopes, named)
+    grants = oauth_scopes.grants_of(scopes, named)
     principal = msgspec.structs.replace(
         cached.principal, scopes=scopes, grants=grants, person_id=row.connection.person_id
     )
@@ -297,8 +297,8 @@ def _load_key_states(digests: Sequence[str]) -> Mapping[str, Hashable]:
     for start in range(0, len(tokens), MAX_LOAD):
         some_tokens = oauth_tokens.valid_access_tokens().order_by().filter(digest__in=tokens[start : start + MAX_LOAD])
         rows = list(some_tokens.values_list("digest", "scope", "connection__tenant", *of_key))
-        named = tenant_scopes.of_tenants(row[2] for row in rows if not tenant_scopes.is_all(row[1]))
-        found.update((row[0], (row, tenant_scopes.grants_of(row[1].split(), named.get(row[2], {})))) for row in rows)
+        named = oauth_scopes.of_tenants(row[2] for row in rows if not oauth_scopes.is_all(row[1]))
+        found.update((row[0], (row, oauth_scopes.grants_of(row[1].split(), named.get(row[2], {})))) for row in rows)
     return found
 
 

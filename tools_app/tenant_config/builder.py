@@ -11,7 +11,6 @@ from tools_app.catalog.kinds.http import runner as http
 from tools_app.catalog.kinds.openapi.sources.settings import source_faults
 from tools_app.catalog.validation.items import Faults, prompt_faults, resource_faults, tool_faults
 from tools_app.catalog.validation.mime_types import mime_type_of
-from tools_app.identity.oauth import hosts, tenant_scopes
 from tools_app.models import (
     ApiSource,
     ClientPolicy,
@@ -89,11 +88,14 @@ def _name_faults(row: ClientPolicy | TenantScope | Toolset) -> list[str]:
     """Return what is wrong with the host of a policy, the name of a scope, or the tools of a toolset."""
     try:
         if isinstance(row, TenantScope):
-            tenant_scopes.check_name(row.name)
+            row.clean()
         elif isinstance(row, Toolset):
             toolsets.check_tools(row.tools)
-        elif (spelt := hosts.normalized(row.host)) != row.host:
-            return [f"Write this host as {spelt}."]
+        else:
+            spelt = row.host
+            row.clean()
+            if spelt != row.host:
+                return [f"Write this host as {row.host}."]
     except ValidationError as problem:
         return problem.messages
     return []

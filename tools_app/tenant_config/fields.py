@@ -15,7 +15,7 @@ from tools_app.alerts.serializers import AlertDestinationDocument, AlertRuleDocu
 from tools_app.catalog import versioned
 from tools_app.catalog.shaping import SHAPING_FIELDS
 from tools_app.identity.issuers.setup import MAX_ISSUERS
-from tools_app.identity.oauth import hosts, tenant_scopes
+from tools_app.identity.oauth import policies, scopes
 from tools_app.models import (
     MAX_TOOLSETS,
     ApiSource,
@@ -166,7 +166,7 @@ PROMPTS: Final = Section(
     ),
 )
 POLICIES: Final = Section(
-    "client_policies", ClientPolicy, "host", "client policy", (), ("decision",), hosts.MAX_POLICIES
+    "client_policies", ClientPolicy, "host", "client policy", (), ("decision",), policies.MAX_POLICIES
 )
 SCOPES: Final = Section(
     "scopes",
@@ -175,7 +175,7 @@ SCOPES: Final = Section(
     "scope",
     (),
     ("description", "tool_patterns", "methods"),
-    tenant_scopes.MAX_SCOPES,
+    scopes.MAX_SCOPES,
 )
 TOOLSETS: Final = Section("toolsets", Toolset, "name", "toolset", (), ("description", "tools"), MAX_TOOLSETS)
 # Without the client secret and the token of the directory.

@@ -13,7 +13,6 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 
 from tools_app.identity.oauth import key_sets, service_clients
-from tools_app.identity.oauth import service_client_changes as recorded
 from tools_app.models import ServiceClient, Tenant, Toolset
 from tools_app.tenant_config.document import Problem
 from tools_app.tenant_config.fields import CLIENT_FIELDS, SERVICE_CLIENTS, Row, default_of
@@ -71,7 +70,7 @@ def add_steps(plan: Plan, sections: Mapping[str, Mapping[str, Row] | None], *, p
 def take(step: Step, row: ServiceClient, by: User | None) -> None:
     """Apply a step to its client, in the transaction of the import. One that the file no longer has is revoked."""
     if step.doing == StepAction.DELETE:
-        recorded.revoke(row)
+        service_clients.revoke(row)
         return
     after = step.after or {}
     named = after.get("toolset")
@@ -95,7 +94,7 @@ def take(step: Step, row: ServiceClient, by: User | None) -> None:
     if columns := [name for name in changed if name != "public_keys"]:
         row.save(update_fields=columns)
     if "public_keys" in changed:
-        recorded.replace_keys(row, after["public_keys"])
+        service_clients.replace_keys(row, after["public_keys"])
 
 
 def _add(plan: Plan, name: str, row: Row, old: ServiceClient | None) -> None:

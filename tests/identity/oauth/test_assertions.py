@@ -19,7 +19,7 @@ from tests.identity.oauth.person import Application
 from tests.identity.sign_in.provider import Provider, issuer_of, new_key, running_provider
 from tests.wire.client import WAIT_SECONDS, RawClient, message_of
 from tools_app.identity.issuers import setup
-from tools_app.identity.oauth import clients, connection_changes, connections, tenant_scopes, workloads
+from tools_app.identity.oauth import clients, connections, scopes, workloads
 from tools_app.identity.people.rules import Rule
 from tools_app.models import (
     AccessToken,
@@ -219,7 +219,7 @@ def test_an_issuer_with_another_url_gets_none_of_the_connections_of_the_former_o
 ) -> None:
     token = post_assertion(hub, job(hub, company)).json()["access_token"]
     ended = Connection.objects.get()
-    assert connection_changes.revoke(ended)
+    assert connections.revoke(ended)
     with running_provider() as other:
         jobs.issuer = other.url
         setup.save(jobs)
@@ -231,7 +231,7 @@ def test_an_issuer_with_another_url_gets_none_of_the_connections_of_the_former_o
 
 def test_a_connection_that_an_admin_ended_stays_ended(hub: EmbeddedHub, company: Provider, jobs: Issuer) -> None:
     token = post_assertion(hub, job(hub, company)).json()["access_token"]
-    assert connection_changes.revoke(Connection.objects.get())
+    assert connections.revoke(Connection.objects.get())
     until_refused(hub, token)
     assert "was revoked" in error_description(post_assertion(hub, job(hub, company)))
 
@@ -401,13 +401,13 @@ def test_a_person_who_allows_less_meanwhile_gives_no_token_for_more(
 ) -> None:
     assert post_assertion(hub, identity(hub, company, assistant), **credentials(assistant)).status_code == 200
     Connection.objects.update(redirect_uri="http://localhost/callback")
-    granted = tenant_scopes.granted
+    granted = scopes.granted
 
     def allow_less(*args: Any) -> str:
         Connection.objects.update(scope="mcp:read")
         return granted(*args)
 
-    monkeypatch.setattr(tenant_scopes, "granted", allow_less)
+    monkeypatch.setattr(scopes, "granted", allow_less)
     response = post_assertion(hub, identity(hub, company, assistant), **credentials(assistant))
     assert error_description(response).startswith("invalid_grant")
 

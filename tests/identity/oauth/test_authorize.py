@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from tests.identity.oauth.conftest import PASSWORD
 from tests.identity.oauth.person import Application, Person, parse_form, redirect_parameters
 from tools_app.audit.changes import changes
-from tools_app.identity.oauth import clients, connections, hosts, policy, tokens
+from tools_app.identity.oauth import clients, connections, policies, tokens
 from tools_app.models import (
     ClientDecision,
     ClientPolicy,
@@ -224,7 +224,7 @@ def test_nothing_ticked_asks_again(ann: Person, application: Application, tools:
 def test_so_much_can_be_ticked_as_can_be_stored(
     ann: Person, application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools_app.identity.authorization.choices.MAX_EXACT", 2)
+    monkeypatch.setattr("tools_app.identity.authorization.consent.MAX_EXACT", 2)
     application.register()
     page = ann.open(application.url())
     assert "Choose at most 2, or everything" in ann.decide(page, tools=["calculator", "count", "echo"]).text
@@ -393,20 +393,22 @@ def test_the_most_specific_policy_of_a_tenant_counts(
 )
 def test_no_spelling_of_a_host_gets_around_a_policy(tenant: Tenant, redirect: str, host: str) -> None:
     client, _ = clients.register({"redirect_uris": ["http://localhost/"]})
-    ClientPolicy.objects.create(tenant=tenant, host=hosts.normalized(f" {host.upper()} "), decision=ClientDecision.DENY)
-    assert policy.decision_on(tenant, client, redirect) is ClientDecision.DENY
+    row = ClientPolicy(tenant=tenant, host=f" {host.upper()} ", decision=ClientDecision.DENY)
+    row.clean()
+    row.save()
+    assert policies.decision_on(tenant, client, redirect) is ClientDecision.DENY
     client.source, client.client_id = ClientSource.DOCUMENT, redirect
     if redirect.startswith("https"):
-        assert policy.decision_on(tenant, client, "https://other.example/") is ClientDecision.DENY
+        assert policies.decision_on(tenant, client, "https://other.example/") is ClientDecision.DENY
 
 
 def test_of_two_policies_for_this_computer_the_stricter_counts(tenant: Tenant) -> None:
     client, _ = clients.register({"redirect_uris": ["http://localhost/"]})
     for host, decision in (("127.0.0.1", "allow"), ("[::1]", "deny"), ("localhost", "ask"), ("128.0.0.1", "deny")):
         ClientPolicy.objects.create(tenant=tenant, host=host, decision=decision)
-    assert policy.decision_on(tenant, client, "http://127.0.0.1:99/cb") is ClientDecision.DENY
+    assert policies.decision_on(tenant, client, "http://127.0.0.1:99/cb") is ClientDecision.DENY
     ClientPolicy.objects.filter(host="[::1]").delete()
-    assert policy.decision_on(tenant, client, "http://[::1]/cb") is ClientDecision.ASK
+    assert policies.decision_on(tenant, client, "http://[::1]/cb") is ClientDecision.ASK
 
 
 def test_a_policy_counts_for_what_was_allowed_before(ann: Person, site: Application, tenant: Tenant) -> None:

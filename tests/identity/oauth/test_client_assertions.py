@@ -12,7 +12,7 @@ from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 from tests.identity.oauth.person import Application, Person
 from tools_app.core.http.documents import DocumentError
-from tools_app.identity.authorization import client_assertions, client_documents
+from tools_app.identity.authorization import client_assertions
 from tools_app.identity.authorization.client_assertions import ASSERTION_TYPE
 from tools_app.identity.issuers.signatures import REGISTRY
 from tools_app.identity.oauth import clients
@@ -142,11 +142,11 @@ def test_new_keys_are_read_from_their_url_at_most_once_a_minute(
     OAuthClient.objects.update(jwks_uri="https://chatgpt.example/jwks.json", jwks=public(RSA))
     requested: list[str] = []
 
-    async def fetch(url: str) -> client_documents.Reply:
+    async def fetch(url: str) -> clients.Reply:
         requested.append(url)
-        return client_documents.Reply(200, {}, json.dumps(public(RSA, OTHER)).encode())
+        return clients.Reply(200, {}, json.dumps(public(RSA, OTHER)).encode())
 
-    monkeypatch.setattr(client_documents, "fetch", fetch)
+    monkeypatch.setattr(clients, "fetch", fetch)
     location = ann.connect(signing.url(), ["echo"])
     unknown = RSAKey.generate_key(2048, {"kid": "four"})
     assert signing.exchange(location, **assertion(signing, OTHER)).status_code == 200
@@ -164,14 +164,14 @@ def published(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any] | None]:
     """The responses of the key URLs, in order; None: the server is down. There is no limit on fetches."""
     responses: list[dict[str, Any] | None] = []
 
-    async def fetch(_url: str) -> client_documents.Reply:
+    async def fetch(_url: str) -> clients.Reply:
         response = responses.pop(0)
         if response is None:
             raise DocumentError("No answer within 5 seconds.")
-        return client_documents.Reply(200, {}, json.dumps(response).encode())
+        return clients.Reply(200, {}, json.dumps(response).encode())
 
-    monkeypatch.setattr(client_documents, "fetch", fetch)
-    monkeypatch.setattr(client_documents, "SECONDS_BETWEEN_FETCHES", 0.001)
+    monkeypatch.setattr(clients, "fetch", fetch)
+    monkeypatch.setattr(clients, "SECONDS_BETWEEN_FETCHES", 0.001)
     return responses
 
 
@@ -256,7 +256,7 @@ def test_a_client_registers_the_url_of_its_keys(
 def test_registrations_of_one_application_share_what_was_read(
     ann: Person, application: Application, published: list[dict[str, Any] | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_documents, "SECONDS_BETWEEN_FETCHES", 60.0)
+    monkeypatch.setattr(clients, "SECONDS_BETWEEN_FETCHES", 60.0)
     published.append(public(RSA))
     for _ in range(2):
         registered(application, jwks_uri="https://app.example/jwks")

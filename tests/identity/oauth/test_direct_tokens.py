@@ -21,7 +21,7 @@ from tools_app.core import refresh_ahead_cache
 from tools_app.core.process.runtime import Service
 from tools_app.identity.issuers import configuration, direct, setup
 from tools_app.identity.issuers import tokens as issued
-from tools_app.identity.oauth import connection_changes, pruning, workloads
+from tools_app.identity.oauth import connections, pruning, workloads
 from tools_app.identity.oauth import tokens as oauth_tokens
 from tools_app.identity.people.rules import Rule
 from tools_app.models import (
@@ -224,7 +224,7 @@ def test_it_ends_within_a_second_when_what_gave_it_access_ends(
         issuer.save()
         setup.apply_changes(issuer)
     else:
-        connection_changes.revoke(Connection.objects.get())
+        connections.revoke(Connection.objects.get())
     assert refresh_ahead_cache.TOO_OLD_AFTER < 1  # what is older is read before it is used
     until(lambda: call_endpoint(hub, token).status_code, 401)
 
@@ -296,7 +296,7 @@ def test_a_token_does_not_move_the_end_that_an_admin_set(issuer: Issuer) -> None
     stored(issuer, "eyJx.e31.s")
     assert etag_of(Connection.objects.get()) == tag
     ends = timezone.now() + timedelta(hours=1)
-    connection_changes.change_access(row, {"expires_at": ends})
+    connections.change_access(row, {"expires_at": ends})
     stored(issuer, "eyJx.e32.s")
     assert Connection.objects.get().key.expires_at == ends
     ApiKey.objects.update(expires_at=timezone.now())
@@ -333,7 +333,7 @@ def test_the_valid_tokens_of_a_subject_are_bounded_and_none_of_them_ends_for_ano
 def test_steps_of_a_connection_are_recorded_in_a_bounded_number(
     issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct.attempts, "MAX_OF_CONNECTION", 1)
+    monkeypatch.setattr(direct.events, "MAX_OF_CONNECTION", 1)
     for number in range(3):
         stored(issuer, f"eyJx.e{number}.s")
     assert SignInEvent.objects.filter(step=SignInStep.ISSUED).count() == 1
@@ -342,9 +342,9 @@ def test_steps_of_a_connection_are_recorded_in_a_bounded_number(
 def test_strangers_at_one_tenant_leave_the_others_their_record(
     issuer: Issuer, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    are_too_many = direct.attempts.are_too_many_of_strangers
-    monkeypatch.setattr(direct.attempts, "MAX_OF_STRANGERS", 2)
-    monkeypatch.setattr(direct.attempts, "MAX_OF_ADDRESS", 1)
+    are_too_many = direct.events.are_too_many_of_strangers
+    monkeypatch.setattr(direct.events, "MAX_OF_STRANGERS", 2)
+    monkeypatch.setattr(direct.events, "MAX_OF_ADDRESS", 1)
     limited = [are_too_many(issuer.tenant_id, f"192.0.2.{number}") for number in (1, 1, 2, 3)]
     assert limited == [False, True, False, True]
     assert not are_too_many(other_tenant.pk, "192.0.2.1")
@@ -354,8 +354,8 @@ def test_connections_without_tokens_are_deleted_unless_an_admin_ended_or_changed
     for subject in ("unused", "used", "ended", "changed"):
         stored(issuer, f"eyJx.{subject}.s", sub=subject)
     of = {row.client.name.rpartition(" ")[2]: row for row in Connection.objects.select_related("client", "key")}
-    connection_changes.revoke(of["ended"])
-    connection_changes.change_access(of["changed"], {"methods": ["tools/list"]})
+    connections.revoke(of["ended"])
+    connections.change_access(of["changed"], {"methods": ["tools/list"]})
     Connection.objects.exclude(pk=of["used"].pk).update(consented_at=timezone.now() - timedelta(days=8))
     pruning.prune()
     left = {row.client.name.rpartition(" ")[2] for row in Connection.objects.select_related("client")}
@@ -456,7 +456,7 @@ def test_the_subjects_of_an_issuer_are_bounded(
 def test_refusals_of_strangers_are_recorded_in_a_bounded_number(
     issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct.attempts, "are_too_many_of_strangers", lambda *_: True)
+    monkeypatch.setattr(direct.events, "are_too_many_of_strangers", lambda *_: True)
     direct._record_rejection(issuer, "why", "127.0.0.1")
     assert not SignInEvent.objects.exists()
 

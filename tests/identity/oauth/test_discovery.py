@@ -9,7 +9,7 @@ import pytest
 from tests.identity.oauth.person import Application, Person, redirect_parameters
 from tests.wire.client import RawClient
 from tools_app.core.http.documents import DocumentError
-from tools_app.identity.authorization import client_documents, endpoints
+from tools_app.identity.authorization import endpoints
 from tools_app.identity.oauth import clients
 from tools_app.models import Change, OAuthClient, SignInEvent
 from tools_app.server.embedded import EmbeddedHub
@@ -183,25 +183,25 @@ def served(monkeypatch: pytest.MonkeyPatch, hub: EmbeddedHub) -> list[object]:
     """The responses of the client's host, in order: a status with a body, or an error."""
     responses: list[object] = []
 
-    async def fetch(_url: str) -> client_documents.Reply:
+    async def fetch(_url: str) -> clients.Reply:
         response = responses.pop(0)
         if isinstance(response, Exception):
             raise response
         status, body = response
-        return client_documents.Reply(status, {}, body if isinstance(body, bytes) else json.dumps(body).encode())
+        return clients.Reply(status, {}, body if isinstance(body, bytes) else json.dumps(body).encode())
 
-    monkeypatch.setattr(client_documents, "fetch", fetch)
-    monkeypatch.setattr(client_documents, "SECONDS_BETWEEN_FETCHES", 0.001)
+    monkeypatch.setattr(clients, "fetch", fetch)
+    monkeypatch.setattr(clients, "SECONDS_BETWEEN_FETCHES", 0.001)
     return responses
 
 
 def test_a_client_is_known_by_its_document(served: list[object]) -> None:
     served.append((200, DOCUMENT))
-    client = client_documents.find(CLIENT_ID)
+    client = clients.find(CLIENT_ID)
     assert client is not None
     assert (client.name, clients.host_of(client)) == ("Claude", "claude.example")
     # It is not fetched again while it is fresh.
-    assert client_documents.find(CLIENT_ID) == client
+    assert clients.find(CLIENT_ID) == client
 
 
 @pytest.mark.parametrize(
@@ -236,14 +236,14 @@ def test_while_its_host_is_away_a_client_stays_what_it_was_for_a_day(
     served: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served.append((200, DOCUMENT))
-    known = client_documents.find(CLIENT_ID)
-    monkeypatch.setattr(client_documents, "REFRESH_INTERVAL", client_documents.REFRESH_INTERVAL * 0)
+    known = clients.find(CLIENT_ID)
+    monkeypatch.setattr(clients, "REFRESH_INTERVAL", clients.REFRESH_INTERVAL * 0)
     served.append((500, b""))
-    assert client_documents.find(CLIENT_ID) == known
-    monkeypatch.setattr(client_documents, "MAX_STALE", client_documents.MAX_STALE * 0)
+    assert clients.find(CLIENT_ID) == known
+    monkeypatch.setattr(clients, "MAX_STALE", clients.MAX_STALE * 0)
     served.append((500, b""))
     with pytest.raises(DocumentError):
-        client_documents.find(CLIENT_ID)
+        clients.find(CLIENT_ID)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_while_its_host_is_away_a_client_stays_what_it_was_for_a_day(
 )
 def test_a_document_is_read_from_public_addresses_only(transactional_db: None, url: str) -> None:
     with pytest.raises(DocumentError):
-        client_documents.find(url)
+        clients.find(url)
     assert not OAuthClient.objects.exists()
 
 

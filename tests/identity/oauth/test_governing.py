@@ -134,13 +134,13 @@ def test_a_host_that_could_match_nothing_is_refused_everywhere(admin: Client, te
 def test_a_tenant_has_so_many_policies_and_one_for_each_host(
     admin: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools_app.identity.oauth.hosts.MAX_POLICIES", 1)
+    monkeypatch.setattr("tools_app.identity.oauth.policies.MAX_POLICIES", 1)
     data = {"tenant": str(tenant.pk), "host": "Claude.AI", "decision": "deny"}
     assert admin.post(reverse("admin:tools_app_clientpolicy_add"), data).status_code == 302
     assert ClientPolicy.objects.get().host == "claude.ai"
     page = admin.post(reverse("admin:tools_app_clientpolicy_add"), {**data, "host": "other.example"})
     assert "at most 1 client policies" in page.content.decode()
-    monkeypatch.setattr("tools_app.identity.oauth.hosts.MAX_POLICIES", 2)
+    monkeypatch.setattr("tools_app.identity.oauth.policies.MAX_POLICIES", 2)
     body = {"tenant": tenant.slug, "host": "claude.ai", "decision": "allow"}
     assert admin.post("/api/v1/client-policies/", body, content_type="application/json").status_code == 409
 

@@ -13,9 +13,8 @@ from tests.identity.oauth import known_clients
 from tests.identity.oauth.known_clients import DOCUMENTS, KEYS_URL, REGISTERED, SIGNING_KEY, VS_CODE, KnownClient
 from tests.identity.oauth.person import Application, Person, parse_form
 from tests.identity.oauth.test_tokens import status
-from tools_app.identity.authorization import client_documents
 from tools_app.identity.authorization.client_assertions import ASSERTION_TYPE
-from tools_app.identity.oauth import clients, devices, policy
+from tools_app.identity.oauth import clients, devices, policies
 from tools_app.models import OAuthClient
 from tools_app.server.embedded import EmbeddedHub
 
@@ -33,12 +32,12 @@ def web(monkeypatch: pytest.MonkeyPatch, hub: EmbeddedHub) -> list[str]:
     pages: dict[str, Any] = {client.document: client.metadata for client in DOCUMENTS}
     pages[KEYS_URL] = {"keys": [SIGNING_KEY.as_dict(private=False)]}
 
-    async def fetch(url: str) -> client_documents.Reply:
+    async def fetch(url: str) -> clients.Reply:
         requested.append(url)
-        return client_documents.Reply(200, {}, json.dumps(pages[url]).encode())
+        return clients.Reply(200, {}, json.dumps(pages[url]).encode())
 
-    monkeypatch.setattr(client_documents, "fetch", fetch)
-    monkeypatch.setattr(client_documents, "SECONDS_BETWEEN_FETCHES", 0.001)
+    monkeypatch.setattr(clients, "fetch", fetch)
+    monkeypatch.setattr(clients, "SECONDS_BETWEEN_FETCHES", 0.001)
     return requested
 
 
@@ -190,9 +189,9 @@ def test_a_policy_names_a_client_as_an_admin_would(
     web: list[str], application: Application, client: KnownClient, hosts: set[str]
 ) -> None:
     become(application, client)
-    row = client_documents.find(application.client_id)
+    row = clients.find(application.client_id)
     assert row is not None
-    assert {policy.host_of(row, uri) for uri in client.uses} == hosts
+    assert {policies.host_of(row, uri) for uri in client.uses} == hosts
 
 
 def test_vs_code_signs_in_on_a_machine_without_a_browser(

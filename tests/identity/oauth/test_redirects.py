@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from tools_app.core.urls import is_loopback_host, split_url
-from tools_app.identity.oauth import clients, policy, redirects, resources
+from tools_app.identity.oauth import clients, policies, redirects, resources
 from tools_app.models import ClientSource, OAuthClient
 
 REFUSED = """
@@ -32,7 +32,7 @@ def test_a_url_of_a_stranger_that_cannot_be_read_raises_nothing_but_its_refusal(
         is_loopback_host(url)
         redirects.destination_of(url)
         redirects.source_of(url)
-        policy.host_of(OAuthClient(source=ClientSource.DOCUMENT, client_id=url), url)
+        policies.host_of(OAuthClient(source=ClientSource.DOCUMENT, client_id=url), url)
         if not redirects.problem_of(url):
             assert redirects.matches(url, [url])
         with suppress(clients.InvalidMetadata):

@@ -19,7 +19,6 @@ from joserfc.jwk import ECKey, OctKey, RSAKey
 from tests.identity.oauth.person import Application
 from tests.wire.client import RawClient
 from tools_app.identity.authorization.client_assertions import ASSERTION_TYPE
-from tools_app.identity.oauth import service_client_changes as service_changes
 from tools_app.identity.oauth import service_clients, tokens
 from tools_app.models import (
     AccessToken,
@@ -154,7 +153,7 @@ def test_what_ends_a_service_client_ends_its_tokens_within_a_second(
     assert tools(hub, token) == ["count", "echo"]
     match end:
         case "revoked":
-            service_changes.revoke(issued[0])
+            service_clients.revoke(issued[0])
         case "blocked":
             OAuthClient.objects.update(blocked_at=timezone.now())
         case "expired":
@@ -185,7 +184,7 @@ def test_a_new_secret_replaces_the_old_one_at_once(
     hub: EmbeddedHub, program: Program, issued: tuple[ServiceClient, str]
 ) -> None:
     token = access(program.token())
-    secret = service_changes.rotate_secret(issued[0])
+    secret = service_clients.rotate_secret(issued[0])
     assert program.token().json()["error"] == "invalid_client"
     program.secret = secret
     assert program.token().status_code == 200

@@ -257,7 +257,7 @@ def test_a_method_that_does_not_exist_is_refused(admin: Client, tenant: Tenant) 
 
 
 def test_a_tenant_names_so_many(admin: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools_app.identity.oauth.tenant_scopes.MAX_SCOPES", 1)
+    monkeypatch.setattr("tools_app.identity.oauth.scopes.MAX_SCOPES", 1)
     TenantScope.objects.create(tenant=tenant, name="one")
     data = {"tenant": str(tenant.pk), "name": "two", "tool_patterns": "", "methods": ""}
     assert "at most 1 scopes" in admin.post(reverse("admin:tools_app_tenantscope_add"), data).content.decode()

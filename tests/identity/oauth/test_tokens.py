@@ -16,7 +16,7 @@ from tests.identity.oauth.person import Application, Person, parse_form, redirec
 from tests.wire.client import ALL_VERSIONS, HANDSHAKES, MODERN, RawClient
 from tools_app.core.refresh_ahead_cache import RENEW_AFTER, TOO_OLD_AFTER
 from tools_app.core.validators import ITEM_KINDS
-from tools_app.identity.oauth import connection_changes, connections, tokens
+from tools_app.identity.oauth import connections, tokens
 from tools_app.identity.oauth.tokens import Pair
 from tools_app.models import (
     AccessToken,
@@ -257,7 +257,7 @@ def end_by(end: str) -> None:
         case "deactivated":
             User.objects.update(is_active=False)
         case "revoked":
-            connection_changes.revoke(Connection.objects.get())
+            connections.revoke(Connection.objects.get())
         case "blocked":
             OAuthClient.objects.update(blocked_at=timezone.now())
         case "disabled":
@@ -428,5 +428,5 @@ def test_the_limits_of_a_connection_are_those_of_its_key(
     key = Connection.objects.get().key
     key.requests_per_day = 0
     key.save()
-    assert connections.of_person(User.objects.get(username="ann")).get().key.requests_per_day == 0
+    assert Connection.objects.get(person__username="ann").key.requests_per_day == 0
     assert status(hub, issued["access_token"]) == 429

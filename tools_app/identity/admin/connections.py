@@ -16,7 +16,7 @@ from unfold.contrib.filters.admin import DropdownFilter
 
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.identity.admin.access import AccessForm
-from tools_app.identity.oauth import clients, connection_changes, redirects, tenant_scopes, tokens
+from tools_app.identity.oauth import clients, connections, redirects, scopes, tokens
 from tools_app.models import Connection
 from tools_app.tenants.keys import LIMITS
 from tools_app.tenants.permissions import tenant_permissions_of
@@ -153,7 +153,7 @@ class ConnectionAdmin(RecordAdmin):
                 page = {"title": f"Change access of {row}", "row": row, "form": form, "opts": self.opts}
                 context = {**self.admin_site.each_context(request), **page}
                 return TemplateResponse(request, "identity/connection/access.html", context)
-            changed = connection_changes.change_access(row, form.changes)
+            changed = connections.change_access(row, form.changes)
         if changed:
             self.message_user(request, "The access was changed. It counts within a second.", messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:tools_app_connection_change", args=[row.pk]))
@@ -164,7 +164,7 @@ class ConnectionAdmin(RecordAdmin):
         return TemplateResponse(request, "identity/connection/end.html", context)
 
     def _end(self, request: HttpRequest, chosen: list[Connection]) -> None:
-        ended = [row for row in chosen if connection_changes.revoke(row)]
+        ended = [row for row in chosen if connections.revoke(row)]
         self.message_user(request, f"Connections ended: {len(ended)}.", messages.SUCCESS)
 
     @column("client", ordering="client__name")
@@ -209,7 +209,7 @@ class ConnectionAdmin(RecordAdmin):
 
     @column("may")
     def scope_text(self, row: Connection) -> str:
-        return "; ".join(tenant_scopes.meanings(row.tenant, row.scope))
+        return "; ".join(scopes.meanings(row.tenant, row.scope))
 
     @column("redirects to")
     def returns_to(self, row: Connection) -> str:

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools_app.audit.changes.changes import change_log_transaction
-from tools_app.identity.oauth import clients, connection_changes
+from tools_app.identity.oauth import clients
 from tools_app.models import ClientSource, Connection, OAuthClient
 from tools_app.tenants import permissions
 from tools_app.web.api.fields import UUID_TEXT, Choice, Text
@@ -108,5 +108,5 @@ class Clients(ListMixin, Retrieved, ApiView):
     @change_log_transaction()
     def _decided(self, *, blocked: bool) -> Response:
         row = self.get_object()
-        connection_changes.set_blocked(row, blocked=blocked)
+        clients.set_blocked(row, blocked=blocked)
         return Response(self.get_serializer(row).data)

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools_app.audit.changes.changes import change_log_transaction
-from tools_app.identity.oauth import clients, connection_changes, hosts, tokens
+from tools_app.identity.oauth import clients, connections, policies, tokens
 from tools_app.models import ClientPolicy, Connection, SignInEvent, SignInStep, Tenant
 from tools_app.tenants.api.keys import KeyRow
 from tools_app.tenants.keys import LIMITS, LISTING, SCOPES
@@ -141,7 +141,7 @@ class Connections(ListMixin, Retrieved, ScopedView):
         wanted = AccessRow(row.key, data=request.data, partial=True, context=self.get_serializer_context())
         wanted.is_valid(raise_exception=True)
         check_unchanged(request, row)
-        connection_changes.change_access(row, wanted.validated_data)
+        connections.change_access(row, wanted.validated_data)
         return tagged(Response(self.get_serializer(row).data), row)
 
     @extend_schema(
@@ -151,7 +151,7 @@ class Connections(ListMixin, Retrieved, ScopedView):
     def end(self, request: Request, pk: str) -> Response:
         """End the connection. All processes apply it within a second. Ending it again changes nothing."""
         row = self.get_object()
-        connection_changes.revoke(row)
+        connections.revoke(row)
         row.key.refresh_from_db(fields=["revoked_at"])
         return Response(self.get_serializer(row).data)
 
@@ -170,11 +170,11 @@ class ClientPolicyRow(NamedRow):
 
     def check(self, row: ClientPolicy) -> None:
         """Normalize the host. Raises ValidationError."""
-        row.host = hosts.normalized(row.host)
+        row.clean()
 
     def check_room(self, tenant: Tenant) -> None:
         """Reject a policy too many. Raises ValidationError."""
-        hosts.check_room(tenant)
+        policies.check_room(tenant)
 
 
 class ClientPolicies(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from tools_app.identity.issuers import setup, tokens
 from tools_app.identity.models.issuers import MAX_CLIENT_SECRET, WRITTEN_FIELDS, validate_rules
-from tools_app.identity.people import directory, directory_changes
+from tools_app.identity.people import directory
 from tools_app.models import Issuer, IssuerUse
 from tools_app.web.api.fields import JsonObjects, Text
 from tools_app.web.api.problems import Conflict
@@ -174,11 +174,11 @@ class Issuers(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
         """Create the token of the company's directory, or withdraw it. The earlier one is rejected at once."""
         row = self.get_object()
         if request.method == "DELETE":
-            directory_changes.withdraw_token(row)
+            directory.withdraw(row)
             return Response(status=204)
         if row.use != IssuerUse.PEOPLE:
             raise Conflict("This issuer is for programs, which have no directory.")
-        return Response({"token": directory_changes.issue_token(row), "url": _scim_url(request, row)})
+        return Response({"token": directory.issue(row), "url": _scim_url(request, row)})
 
     def _saved(self, wanted: serializers.BaseSerializer, row: Issuer) -> Issuer:
         values = dict(wanted.validated_data)

@@ -1,7 +1,7 @@
 """Scopes that a tenant names for patterns of names and methods."""
 
 from tools_app.core.validators import validate_names, validate_patterns
-from tools_app.identity.oauth import tenant_scopes
+from tools_app.identity.oauth import scopes
 from tools_app.models import Tenant, TenantScope
 from tools_app.web.api.fields import Text, Texts
 from tools_app.web.api.serializers import NamedRow, TenantField
@@ -38,11 +38,11 @@ class ScopeRow(NamedRow):
 
     def check(self, row: TenantScope) -> None:
         """Reject an invalid or reserved name. Raises ValidationError."""
-        tenant_scopes.check_name(row.name)
+        row.clean()
 
     def check_room(self, tenant: Tenant) -> None:
         """Reject a scope too many. Raises ValidationError."""
-        tenant_scopes.check_room(tenant)
+        scopes.check_room(tenant)
 
 
 class Scopes(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):

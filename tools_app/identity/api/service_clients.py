@@ -11,7 +11,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools_app.identity.oauth import clients, key_sets, service_clients
-from tools_app.identity.oauth import service_client_changes as service_changes
 from tools_app.models import ServiceClient
 from tools_app.tenants import keys
 from tools_app.tenants.api.keys import KeyRow, KeysQuery
@@ -131,7 +130,7 @@ class ServiceClients(ListMixin, Retrieved, Created, Updated, ScopedView):
         row: ServiceClient = super().change(wanted)
         service_clients.keep_name(row)
         if public_keys is not None:
-            service_changes.replace_keys(row, public_keys)
+            service_clients.replace_keys(row, public_keys)
         return row
 
     @extend_schema(
@@ -146,7 +145,7 @@ class ServiceClients(ListMixin, Retrieved, Created, Updated, ScopedView):
         row = self.get_object()
         if row.connection.client.auth_method == clients.SIGNED:
             raise Conflict(IT_SIGNS)
-        shown = _with_secret(row, service_changes.rotate_secret(row))
+        shown = _with_secret(row, service_clients.rotate_secret(row))
         return Response(IssuedServiceClientRow(shown, context=self.get_serializer_context()).data)
 
     @extend_schema(
@@ -159,7 +158,7 @@ class ServiceClients(ListMixin, Retrieved, Created, Updated, ScopedView):
     def revoke(self, request: Request, pk: str) -> Response:
         """Revoke the client and its tokens within a second. Revoking again changes nothing."""
         row = self.get_object()
-        service_changes.revoke(row)
+        service_clients.revoke(row)
         return Response(self.get_serializer(row).data)
 
 

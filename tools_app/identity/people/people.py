@@ -18,6 +18,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 from django.utils.crypto import get_random_string
 
+from tools_app.audit.changes import changes
 from tools_app.core import encryption
 from tools_app.identity.models.issuers import MAX_SUBJECT
 from tools_app.identity.people import directory, rules, validity
@@ -362,7 +363,7 @@ def _set_role(identity: Identity, role: str) -> None:
         return
     with transaction.atomic():
         # Locks the change log before the row is read: another sign-in may be creating it, or a check deleting it.
-        directory.joining.send(Membership)
+        changes.lock_change_log()
         member = _members(identity).first()
         if member is None:
             Membership.objects.create(user=identity.person, tenant=identity.issuer.tenant, role=role)

@@ -1,14 +1,22 @@
 """Which clients the members of a tenant may connect: its decisions by host."""
 
-from collections.abc import Iterable
 from typing import Final
+
+from django.core.exceptions import ValidationError
 
 from tools_app.core.urls import LOCALHOST, is_loopback_host, split_url
 from tools_app.identity.oauth import devices
 from tools_app.identity.patterns import matches
 from tools_app.models import ClientDecision, ClientPolicy, ClientSource, OAuthClient, Tenant
 
+MAX_POLICIES: Final = 200
 _STRICTNESS: Final = (ClientDecision.ALLOW, ClientDecision.ASK, ClientDecision.DENY)
+
+
+def check_room(tenant: Tenant) -> None:
+    """Raise ValidationError if a tenant has as many policies as it may have."""
+    if ClientPolicy.objects.filter(tenant=tenant).count() >= MAX_POLICIES:
+        raise ValidationError(f"A tenant has at most {MAX_POLICIES} client policies. Use * in a host.")
 
 
 def host_of(client: OAuthClient, redirect_uri: str) -> str:
@@ -17,8 +25,7 @@ def host_of(client: OAuthClient, redirect_uri: str) -> str:
     One spelling for one host: in lower case, without the dot at the end of a complete name, and localhost for every
     address of the person's own computer.
     """
-    host = _literal_host(client, redirect_uri)
-    return LOCALHOST if is_loopback_host(host) else host
+    return _canonical(_literal_host(client, redirect_uri))
 
 
 def decision_on(tenant: Tenant, client: OAuthClient, redirect_uri: str) -> ClientDecision:
@@ -32,20 +39,16 @@ def decision_on(tenant: Tenant, client: OAuthClient, redirect_uri: str) -> Clien
     host, literal = host_of(client, redirect_uri), _literal_host(client, redirect_uri)
     every = list(ClientPolicy.objects.filter(tenant=tenant))
     rows = [row for row in every if matches(host, [_canonical(row.host)]) or matches(literal, [row.host])]
-    decisions = [ClientDecision(_most_specific(rows).decision)] if rows else [ClientDecision.ALLOW]
+
+    def specificity(row: ClientPolicy) -> tuple[bool, int, int]:
+        named = _canonical(row.host)
+        # The strictest if two name the same host.
+        return "*" not in named, len(named), _STRICTNESS.index(ClientDecision(row.decision))
+
+    decisions = [ClientDecision(max(rows, key=specificity).decision)] if rows else [ClientDecision.ALLOW]
     if redirect_uri == devices.REDIRECT:
         decisions += [ClientDecision(row.decision) for row in every if row.host == devices.REDIRECT]
     return max(decisions, key=_STRICTNESS.index)
-
-
-def _most_specific(rows: Iterable[ClientPolicy]) -> ClientPolicy:
-    """Return the most specific of policies that fit, the strictest if two name the same host."""
-
-    def rank(row: ClientPolicy) -> tuple[bool, int, int]:
-        host = _canonical(row.host)
-        return "*" not in host, len(host), _STRICTNESS.index(ClientDecision(row.decision))
-
-    return max(rows, key=rank)
 
 
 def _literal_host(client: OAuthClient, redirect_uri: str) -> str:
