@@ -13,17 +13,13 @@ from tools_app.catalog.validation.items import Faults, prompt_faults, resource_f
 from tools_app.catalog.validation.mime_types import mime_type_of
 from tools_app.models import (
     ApiSource,
-    ClientPolicy,
-    Issuer,
     Prompt,
     Resource,
     Tenant,
-    TenantScope,
     Tool,
-    Toolset,
     Upstream,
 )
-from tools_app.tenant_config import issuers, operations, upstreams
+from tools_app.tenant_config import operations, upstreams
 from tools_app.tenant_config.document import Problem, source_of
 from tools_app.tenant_config.fields import TENANT_FIELDS, Offer, Plain, Row, Section, Source, default_of
 from tools_app.tenant_config.reader import Path
@@ -61,12 +57,13 @@ def faults_of(section: Section, row: Offer, path: Path) -> Iterator[Problem]:
     """Yield the problems of a built row, with their places in the file."""
     if isinstance(row, Plain):
         yield from _field_faults(section, row, section.fields, path)
-        if isinstance(row, Issuer):
-            yield from issuers.faults_of(row, path)
-        elif isinstance(row, Upstream):
+        if isinstance(row, Upstream):
             yield from upstreams.faults_of(row, path)
         else:
-            yield from (Problem(path, message) for message in _name_faults(row))
+            try:
+                toolsets.check_tools(row.tools)
+            except ValidationError as problem:
+                yield from (Problem(path, message) for message in problem.messages)
         return
     source = next(source for source in section.sources if source.kind == row.kind)
     yield from _field_faults(section, row, source.others, path)
@@ -82,23 +79,6 @@ def _field_faults(section: Section, row: Offer, fields: tuple[str, ...], path: P
         for field, messages in problem.message_dict.items():
             place = path if field == section.key else (*path, field)
             yield from (Problem(place, message) for message in messages)
-
-
-def _name_faults(row: ClientPolicy | TenantScope | Toolset) -> list[str]:
-    """Return what is wrong with the host of a policy, the name of a scope, or the tools of a toolset."""
-    try:
-        if isinstance(row, TenantScope):
-            row.clean()
-        elif isinstance(row, Toolset):
-            toolsets.check_tools(row.tools)
-        else:
-            spelt = row.host
-            row.clean()
-            if spelt != row.host:
-                return [f"Write this host as {row.host}."]
-    except ValidationError as problem:
-        return problem.messages
-    return []
 
 
 def tenant_faults(tenant: Tenant) -> Iterator[Problem]:

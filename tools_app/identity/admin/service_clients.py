@@ -158,10 +158,7 @@ class ServiceClientAdmin(ScopedAdmin):
             public_keys=public_keys,
             expires_at=obj.expires_at,
             created_by=writer(request),
-            scopes_of_key={name: getattr(obj, name) for name in keys.SCOPES},
-            toolset=obj.toolset,
-            presentation=obj.presentation,
-            limits={name: getattr(obj, name) for name in keys.LIMITS},
+            **{name: getattr(obj, name) for name in (*keys.SCOPES, *keys.LISTING, *keys.LIMITS)},
         )
         obj.pk, obj.prefix = row.pk, row.prefix
 
