@@ -15,7 +15,7 @@ from tools_app.identity.issuers import tokens as issued
 from tools_app.identity.models import issuers
 from tools_app.identity.scim import bounds as scim_bounds
 from tools_app.identity.scim import queries
-from tools_app.models import Issuer, Tenant, directory
+from tools_app.models import Issuer, Tenant
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 
@@ -140,10 +140,10 @@ def test_a_long_path_of_an_operation_is_refused(tenant: Tenant, monkeypatch: pyt
 def test_long_texts_of_a_directory_are_refused(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
     scim_client = scim(tenant, monkeypatch)
     for name in ("externalId", "userName"):
-        check_users(scim_client, *({name: "x" * (directory.MAX_VALUE + more)} for more in (0, 1)))
-    check_users(scim_client, *({"emails": [{"value": "x" * (directory.MAX_VALUE + more)}]} for more in (0, 1)))
+        check_users(scim_client, *({name: "x" * (issuers.MAX_VALUE + more)} for more in (0, 1)))
+    check_users(scim_client, *({"emails": [{"value": "x" * (issuers.MAX_VALUE + more)}]} for more in (0, 1)))
 
 
 def test_a_user_has_so_many_emails(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    many = [{"value": "x"}] * directory.MAX_EMAILS
+    many = [{"value": "x"}] * issuers.MAX_EMAILS
     check_users(scim(tenant, monkeypatch), {"emails": many}, {"emails": [*many, {"value": "y"}]})

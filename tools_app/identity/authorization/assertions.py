@@ -110,8 +110,8 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
         """Return the connection of the workload that an assertion names."""
         issuer = self._find_issuer(claims, "", use=IssuerUse.WORKLOADS)
         verified = self._verify(issuer, assertion)
-        subject = verified.get("sub")
-        if not isinstance(subject, str) or not 0 < len(subject) <= workloads.MAX_SUBJECT or not subject.isprintable():
+        subject = workloads.subject_of(verified)
+        if not subject:
             raise self._record_rejection(issuer, "The assertion has no subject (sub).")
         try:
             with recording_as(Actor(None, Via.SIGN_IN, client_ip_of(self.request.page), issuer.name)):
@@ -120,8 +120,8 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
             self._rule = rules.description(issuer, rule)
         except rules.NoMatchingRule as problem:
             raise self._record_rejection(issuer, str(problem).replace("your ", "its ")) from None
-        except workloads.TooManyWorkloads:
-            raise self._record_rejection(issuer, f"The issuer has stated {workloads.MAX_WORKLOADS} subjects.") from None
+        except workloads.WorkloadRejected as problem:
+            raise self._record_rejection(issuer, str(problem)) from None
         self.request.client = ClientAdapter(row.client)
         self._workload_issuer = issuer
         return row
@@ -139,8 +139,8 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
             with transaction.atomic():
                 workloads.lock(issuer)
                 return tokens.issue_access(row, scope)
-        except workloads.IssuerChanged:
-            raise self._record_rejection(issuer, "The issuer has just been changed. Try again.") from None
+        except workloads.WorkloadRejected as problem:
+            raise self._record_rejection(issuer, str(problem)) from None
 
     def _find_issuer(self, claims: Mapping[str, Any], resource: str, **filters: Any) -> Issuer:
         """Return the issuer in the tenant that the request is for. Raises InvalidTargetError, InvalidGrantError.

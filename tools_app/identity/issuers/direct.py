@@ -185,7 +185,9 @@ def _verify(presented: _PresentedToken) -> None:
 
 def _store(issuer: Issuer, token: str, claims: Mapping[str, Any], address: str, endpoint_slug: str = "") -> None:
     """Store the digest of a verified token with the connection of its subject. Raises TokenRejected."""
-    subject, expires_at = _subject(claims), datetime.fromtimestamp(claims["exp"], UTC)
+    subject, expires_at = workloads.subject_of(claims), datetime.fromtimestamp(claims["exp"], UTC)
+    if not subject:
+        raise TokenRejected("The token has no subject (sub).")
     if expires_at.timestamp() <= time.time():
         raise TokenRejected("The token has expired.")
     # All scopes of the hub for a token without scopes: the rules say what it may use.
@@ -206,23 +208,14 @@ def _store(issuer: Issuer, token: str, claims: Mapping[str, Any], address: str, 
                 )
     except rules.NoMatchingRule as problem:
         raise TokenRejected(str(problem).replace("your ", "its ")) from None
-    except workloads.TooManyWorkloads:
-        raise TokenRejected(f"The issuer has stated {workloads.MAX_WORKLOADS} subjects.") from None
+    except workloads.WorkloadRejected as problem:
+        raise TokenRejected(str(problem)) from None
     except oauth_tokens.TooManyTokens:
         message = f"Its subject has {oauth_tokens.MAX_SIGNED} valid tokens. Use one of them until it ends."
         raise TokenRejected(message) from None
-    except workloads.IssuerChanged:
-        raise TokenRejected("The issuer has just been changed. Try again.") from None
     except IntegrityError:
         # Another process was first.
         return
-
-
-def _subject(claims: Mapping[str, Any]) -> str:
-    subject = claims.get("sub")
-    if not isinstance(subject, str) or not 0 < len(subject) <= workloads.MAX_SUBJECT or not subject.isprintable():
-        raise TokenRejected("The token has no subject (sub).")
-    return subject
 
 
 def _record_rejection(issuer: Issuer, reason: str, address: str) -> None:

@@ -120,7 +120,7 @@ def delete(issuer: Issuer) -> None:
 def try_rules(issuer: Issuer, token: str, hub_url: str) -> RuleTrial:
     """Return what the rules make of a token, valid or not. Raises InvalidToken for a text that is no token.
 
-    `ours` is the hub's own address.
+    `hub_url` is the hub's own address.
     """
     if issuer.protocol == IssuerProtocol.SAML:
         raise tokens.InvalidToken("Answers of SAML cannot be tried: sign in, and see Sign-ins.")
@@ -129,20 +129,15 @@ def try_rules(issuer: Issuer, token: str, hub_url: str) -> RuleTrial:
     try:
         if issuer.use == IssuerUse.DIRECT:
             direct.check_type(header, claims)
-        client_id = issuer.client_id if issuer.use == IssuerUse.PEOPLE else ""
-        tokens.verify(issuer, token, _audiences(issuer, hub_url), authorized_party=client_id)
+        audiences, client_id = [issuer.audience or hub_url], ""
+        if issuer.use == IssuerUse.PEOPLE:
+            audiences, client_id = [issuer.client_id], issuer.client_id
+        elif issuer.use == IssuerUse.DIRECT:
+            audiences = direct.accepted_audiences(issuer, hub_url)
+        tokens.verify(issuer, token, audiences, authorized_party=client_id)
     except (tokens.InvalidToken, direct.TokenRejected) as invalid:
         problem = str(invalid)
     try:
         return RuleTrial(claims, people.rule_of(issuer, directory.entry_for(issuer, claims), claims), problem)
     except NoMatchingRule as unfit:
         return RuleTrial(claims, None, f"{unfit} {problem}".strip())
-
-
-def _audiences(issuer: Issuer, hub_url: str) -> list[str]:
-    match issuer.use:
-        case IssuerUse.PEOPLE:
-            return [issuer.client_id]
-        case IssuerUse.DIRECT:
-            return direct.accepted_audiences(issuer, hub_url)
-    return [issuer.audience or hub_url]

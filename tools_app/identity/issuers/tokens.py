@@ -75,10 +75,14 @@ def verify(
     header, claims = decode_unverified(token)
     if token_type and str(header.get("typ", "")).lower() != token_type:
         raise UnverifiedToken(f"The type of the token is not {token_type}.")
-    if may_fetch_keys:
-        _check_signature(issuer, token.strip())
-    elif not _is_signed_by(token.strip(), configuration.cached_keys(issuer.issuer, issuer.tenant.allowed_networks)):
-        raise UnknownKey(UNVERIFIED_SIGNATURE)
+    allowed = issuer.tenant.allowed_networks
+    if not _is_signed_by(token.strip(), configuration.cached_keys(issuer.issuer, allowed)):
+        if not may_fetch_keys:
+            raise UnknownKey(UNVERIFIED_SIGNATURE)
+        # A new key is looked for once.
+        fetch_keys(issuer)
+        if not _is_signed_by(token.strip(), configuration.cached_keys(issuer.issuer, allowed)):
+            raise UnverifiedToken(UNVERIFIED_SIGNATURE)
     if claims.get("iss") != issuer.issuer:
         raise InvalidToken("The token is of another issuer.")
     if authorized_party and claims.get("azp", authorized_party) != authorized_party:
@@ -116,15 +120,6 @@ def check_first_use(owner: Issuer | OAuthClient, claims: Mapping[str, Any], kind
             raise InvalidToken("The assertion was used before.")
     except single_use.TooMany:
         raise InvalidToken("Too many assertions are valid now. Try again in some minutes.") from None
-
-
-def _check_signature(issuer: Issuer, token: str) -> None:
-    """Raise InvalidToken unless a published key of the issuer signed a token. A new key is looked for once."""
-    allowed = issuer.tenant.allowed_networks
-    if not _is_signed_by(token, configuration.cached_keys(issuer.issuer, allowed)):
-        fetch_keys(issuer)
-        if not _is_signed_by(token, configuration.cached_keys(issuer.issuer, allowed)):
-            raise UnverifiedToken(UNVERIFIED_SIGNATURE)
 
 
 def fetch_keys(issuer: Issuer) -> None:

@@ -1,6 +1,7 @@
 """Public keys of clients that sign in place of sending a secret (RFC 7517)."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import orjson
@@ -39,14 +40,10 @@ def checked(public_keys: Mapping[str, Any]) -> dict[str, Any]:
 
 def imported(public_keys: Mapping[str, Any]) -> KeySet:
     """Return those keys of another server's set that can be read. Others are ignored (RFC 7517, section 5)."""
-    found = public_keys.get("keys")
-    return KeySet([key for one in found if (key := _imported(one))] if isinstance(found, list) else [])
-
-
-def _imported(key: Any) -> Key | None:
-    if not isinstance(key, dict) or key.get("kty") not in KEY_TYPES:
-        return None
-    try:
-        return import_key(key)
-    except (JoseError, ValueError, TypeError, KeyError, AttributeError):
-        return None
+    entries = public_keys.get("keys")
+    keys: list[Key] = []
+    for entry in entries if isinstance(entries, list) else []:
+        if isinstance(entry, dict) and entry.get("kty") in KEY_TYPES:
+            with suppress(JoseError, ValueError, TypeError, KeyError, AttributeError):
+                keys.append(import_key(entry))
+    return KeySet(keys)

@@ -182,26 +182,24 @@ def claims_of(entry: DirectoryUser, known_ids: Mapping[str, UUID] | None = None)
     A name that is the external ID of another group does not count: a person who may rename groups must not pass one off
     as another. `known_ids`: see `external_ids`, which is asked if they are not given.
     """
-    name = entry.resource.get("name") or {}
     groups = list(entry.groups.all())
-    claims = {
-        "preferred_username": entry.user_name,
-        "email": primary_email(entry.resource),
-        "given_name": name.get("givenName"),
-        "family_name": name.get("familyName"),
-    }
     if known_ids is None:
         known_ids = external_ids(entry.issuer_id) if groups else {}
     known = [group.display_name for group in groups if known_ids.get(group.display_name, group.pk) == group.pk]
     known += [group.external_id for group in groups if group.external_id]
-    return {**{claim: value for claim, value in claims.items() if value}, "groups": known}
+    return {**{claim: value for claim, value in profile_of(entry).items() if value}, "groups": known}
 
 
-def primary_email(resource: Mapping[str, Any]) -> str:
-    """Return the primary e-mail of a user, else the first one, else ""."""
-    emails = resource.get("emails") or []
-    first = next((email for email in emails if email.get("primary")), emails[0] if emails else {})
-    return str(first.get("value") or "")
+def profile_of(entry: DirectoryUser) -> dict[str, Any]:
+    """Return what the directory says of a person as claims, but for groups. The e-mail is the primary or first one."""
+    name, emails = entry.resource.get("name") or {}, entry.resource.get("emails") or []
+    email = next((email for email in emails if email.get("primary")), emails[0] if emails else {})
+    return {
+        "preferred_username": entry.user_name,
+        "email": str(email.get("value") or ""),
+        "given_name": name.get("givenName"),
+        "family_name": name.get("familyName"),
+    }
 
 
 def entry_of(identity: Identity) -> DirectoryUser | None:

@@ -276,7 +276,8 @@ def _store(
         if is_outdated or not is_unchanged:
             transaction.set_rollback(True)
         else:
-            identity.claims = _stored_claims(claims)
+            stored = {name: value for name, value in claims.items() if name not in PASSING}
+            identity.claims = stored if len(orjson.dumps(stored)) <= MAX_CLAIM_BYTES else {}
             identity.save(update_fields=fields)
     return is_outdated or is_unchanged
 
@@ -379,7 +380,8 @@ def create(issuer: Issuer, subject: str, claims: Mapping[str, Any]) -> Identity:
     """
     if Identity.objects.filter(issuer=issuer).count() >= MAX_PEOPLE:
         raise SignInRejected(f"{issuer.name} has stated {MAX_PEOPLE} people. Ask an admin of the hub.")
-    name = _name(claims)
+    candidates = (_text(claims, name, MAX_EMAIL).partition("@")[0] for name in ("preferred_username", "email"))
+    name = next(filter(None, (_OTHERS.sub("-", text)[:MAX_NAME].strip("-") for text in candidates)), "person")
     for number in range(TRIES):
         suffix = f"-{get_random_string(8, RANDOM)}" if number >= NUMBERED else str(number + 1) if number else ""
         username = f"{name}{suffix}@{issuer.tenant.slug}"
@@ -407,17 +409,6 @@ def describe(person: User, claims: Mapping[str, Any]) -> None:
         for name in changed:
             setattr(person, name, fields[name])
         person.save(update_fields=changed)
-
-
-def _stored_claims(claims: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the claims that are stored; none if they are too large."""
-    stored = {name: value for name, value in claims.items() if name not in PASSING}
-    return stored if len(orjson.dumps(stored)) <= MAX_CLAIM_BYTES else {}
-
-
-def _name(claims: Mapping[str, Any]) -> str:
-    candidates = (_text(claims, name, MAX_EMAIL).partition("@")[0] for name in ("preferred_username", "email"))
-    return next(filter(None, (_OTHERS.sub("-", text)[:MAX_NAME].strip("-") for text in candidates)), "person")
 
 
 def _text(claims: Mapping[str, Any], name: str, most: int) -> str:
