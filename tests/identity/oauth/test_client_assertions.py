@@ -14,8 +14,8 @@ from tests.identity.oauth.person import Application, Person
 from tools_app.core.http.documents import DocumentError
 from tools_app.identity.authorization import client_assertions
 from tools_app.identity.authorization.client_assertions import ASSERTION_TYPE
-from tools_app.identity.issuers.signatures import REGISTRY
 from tools_app.identity.oauth import clients
+from tools_app.identity.oauth.key_sets import REGISTRY
 from tools_app.models import OAuthClient
 from tools_app.tenants.limits import limits
 

@@ -19,7 +19,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, OKPKey
 
 from tools_app.identity.issuers import provider
-from tools_app.identity.issuers.signatures import REGISTRY
+from tools_app.identity.oauth.key_sets import REGISTRY
 from tools_app.models import Issuer, Tenant
 
 LOOPBACK = ["127.0.0.0/8", "::1/128"]

@@ -559,7 +559,7 @@ def test_an_assertion_gives_nothing_back_that_ended_while_it_was_evaluated(
 
     monkeypatch.setattr(rules, "find", found)
     with pytest.raises(people.SignInRejected):
-        people.identity_of_assertion(ann.issuer, {"sub": "u9"})
+        people.sign_in(ann.issuer, {"sub": "u9"}, is_assertion=True)
     assert role_of("ann@acme") is None
     ann.refresh_from_db()
     assert (ann.ended_at is not None, ann.ciphertext) == (True, None)
@@ -576,7 +576,7 @@ def test_an_assertion_keeps_the_refresh_token_that_a_check_got_meanwhile(
         return find(issuer, claims)
 
     monkeypatch.setattr(rules, "find", found)
-    people.identity_of_assertion(ann.issuer, {"sub": "u9"})
+    people.sign_in(ann.issuer, {"sub": "u9"}, is_assertion=True)
     ann.refresh_from_db()
     assert (role_of("ann@acme"), people.refresh_token_of(ann)) == (Role.ADMIN, "newer")
 

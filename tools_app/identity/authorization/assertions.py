@@ -94,7 +94,7 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
             raise self._record_rejection(issuer, str(problem), client) from None
         try:
             with recording_as(Actor(None, Via.SIGN_IN, client_ip_of(self.request.page), issuer.name)):
-                identity = people.identity_of_assertion(issuer, verified)
+                identity = people.sign_in(issuer, verified, is_assertion=True)
                 with change_log_transaction():
                     row = connections.allow_by_assertion(issuer.tenant, identity.person, client)
             self._rule = people.rule_used(identity, {**identity.claims, **verified})

@@ -16,8 +16,8 @@ from joserfc.errors import JoseError
 
 from tools_app.core.http import documents
 from tools_app.identity.issuers import tokens
-from tools_app.identity.issuers.signatures import REGISTRY
 from tools_app.identity.oauth import clients, key_sets
+from tools_app.identity.oauth.key_sets import REGISTRY
 from tools_app.models import OAuthClient
 
 ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"

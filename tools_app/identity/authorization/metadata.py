@@ -8,8 +8,8 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 
 from tools_app.identity.authorization.server import GRANT_TYPES, issuer_of
-from tools_app.identity.issuers.signatures import ALGORITHMS
 from tools_app.identity.oauth import clients, resources, scopes
+from tools_app.identity.oauth.key_sets import ALGORITHMS
 
 MAX_AGE: Final = 3600
 TENANT_MAX_AGE: Final = 60

@@ -12,8 +12,8 @@ from tools_app.core.http import documents
 from tools_app.core.http.documents import DocumentError
 from tools_app.identity import single_use
 from tools_app.identity.issuers import configuration
-from tools_app.identity.issuers.signatures import REGISTRY
 from tools_app.identity.oauth import key_sets
+from tools_app.identity.oauth.key_sets import REGISTRY
 from tools_app.models import Issuer, OAuthClient
 
 UNVERIFIED_SIGNATURE: Final = "The signature of the token cannot be verified with the keys of its issuer."

@@ -46,16 +46,6 @@ class SignInRejected(Exception):
     """The person cannot come in; the message says why."""
 
 
-def identity_of_assertion(issuer: Issuer, claims: Mapping[str, Any]) -> Identity:
-    """Return the identity of a verified assertion, which may say less of a person than an ID token does.
-
-    What it does not say is taken from what the issuer said before. Access is not withdrawn by it.
-
-    Raises SignInRejected.
-    """
-    return sign_in(issuer, claims, is_assertion=True)
-
-
 def sign_in(
     issuer: Issuer,
     claims: Mapping[str, Any],
@@ -66,8 +56,9 @@ def sign_in(
 ) -> Identity:
     """Return the identity of verified claims, with the account and the role that the rules give.
 
-    `session_end`: when the person's session ends at the issuer, if it says so. `is_assertion`: see
-    `identity_of_assertion`.
+    `session_end`: when the person's session ends at the issuer, if it says so. `is_assertion`: the claims are those of
+    an assertion, which may say less of a person than an ID token does. What it does not say is taken from what the
+    issuer said before, and access is not withdrawn by it.
     Raises SignInRejected if no rule fits, or the account was disabled. Call it outside a transaction.
     """
     subject = claims.get("sub")
@@ -211,7 +202,7 @@ def vouch(
 
     `claimed_at`: when the check with the issuer was claimed; None for a sign-in. Nothing of a check is stored if access
     has ended or the person has signed in since then: what the issuer said to the check may be older. `is_assertion`:
-    see `identity_of_assertion`. Raises NoMatchingRule, also for an issuer that is turned off, and for a sign-in
+    see `sign_in`. Raises NoMatchingRule, also for an issuer that is turned off, and for a sign-in
     SomebodyElse.
     """
     current_claims = identity.claims if claims is None else claims
