@@ -456,9 +456,3 @@ def test_a_connection_of_an_assertion_is_stored_with_its_end(
     finally:
         post_save.disconnect(note, sender=Connection)
     assert [row.asserted_until for row in stored] == [stored[0].key.expires_at]
-
-
-def test_the_metadata_announces_both(hub: EmbeddedHub) -> None:
-    found = httpx.get(f"{hub.url}/.well-known/oauth-authorization-server", trust_env=False).json()
-    assert GRANT in found["grant_types_supported"]
-    assert found["authorization_grant_profiles_supported"] == ["urn:ietf:params:oauth:grant-profile:id-jag"]

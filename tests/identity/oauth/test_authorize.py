@@ -441,11 +441,6 @@ def test_each_step_is_recorded_with_its_reason_and_without_a_secret(ann: Person,
         assert secret not in stored
 
 
-def test_a_document_makes_a_client_known_by_its_host(db: None) -> None:
-    client = website()
-    assert (client.source, clients.host_of(client)) == (ClientSource.DOCUMENT, "claude.example")
-
-
 def test_too_many_requests_of_one_address_wait(
     ann: Person, application: Application, monkeypatch: pytest.MonkeyPatch, offer: Callable[..., object]
 ) -> None:

@@ -1,16 +1,13 @@
 """The internal key of a connection is not an API key: it cannot be shown, rotated or used elsewhere."""
 
-from datetime import timedelta
-
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
-from django.utils import timezone
 
-from tools_app.identity.oauth import clients, connections, pruning
-from tools_app.models import ApiKey, Connection, Membership, OAuthClient, Role, SignInEvent, SignInStep, Tenant
+from tools_app.identity.oauth import clients, connections
+from tools_app.models import ApiKey, Connection, Membership, OAuthClient, Role, Tenant
 from tools_app.tenants import keys
 
 
@@ -58,18 +55,6 @@ def test_it_is_not_rotated_and_its_end_is_no_alarm(tenant: Tenant, connection: C
     with pytest.raises(CommandError, match="no such key"):
         call_command("rotate_key", key=str(connection.key_id), tenant=tenant.slug)
     assert not keys.expiring_soon().exists()
-
-
-def test_pruning_deletes_what_nobody_connected_and_old_events(connection: Connection, application: OAuthClient) -> None:
-    unused = clients.register({"redirect_uris": ["http://localhost/cb"]})[0]
-    new = clients.register({"redirect_uris": ["http://localhost/cb"]})[0]
-    long_ago = timezone.now() - clients.UNUSED * 2
-    OAuthClient.objects.filter(pk__in=[unused.pk, application.pk]).update(created_at=long_ago)
-    SignInEvent.objects.create(step=SignInStep.ASKED, at=timezone.now() - timedelta(days=91))
-    recent = SignInEvent.objects.create(step=SignInStep.ASKED)
-    pruning.prune()
-    assert set(OAuthClient.objects.all()) == {application, new}
-    assert list(SignInEvent.objects.all()) == [recent]
 
 
 def test_an_admin_sees_and_keeps_what_was_ticked(browser: Client, connection: Connection) -> None:

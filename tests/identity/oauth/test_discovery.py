@@ -56,6 +56,8 @@ def test_the_authorization_server_says_what_clients_look_for(hub: EmbeddedHub, h
     assert found["client_id_metadata_document_supported"] is True
     assert found["authorization_response_iss_parameter_supported"] is True
     assert "offline_access" in found["scopes_supported"]
+    assert "urn:ietf:params:oauth:grant-type:jwt-bearer" in found["grant_types_supported"]
+    assert found["authorization_grant_profiles_supported"] == ["urn:ietf:params:oauth:grant-profile:id-jag"]
     for endpoint in ("authorization", "token", "registration", "revocation", "device_authorization", "introspection"):
         assert found[f"{endpoint}_endpoint"].startswith(f"{hub.url}/oauth/")
     assert http.get(f"/.well-known/{name}/t/acme/mcp").status_code == 404

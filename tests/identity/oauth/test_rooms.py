@@ -12,7 +12,17 @@ from django.utils import timezone
 
 from tools_app.identity import principal
 from tools_app.identity.oauth import clients, devices, pruning
-from tools_app.models import ClientSource, Connection, DeviceCode, Membership, OAuthClient, Role, Tenant
+from tools_app.models import (
+    ClientSource,
+    Connection,
+    DeviceCode,
+    Membership,
+    OAuthClient,
+    Role,
+    SignInEvent,
+    SignInStep,
+    Tenant,
+)
 from tools_app.tenants import keys
 
 pytestmark = pytest.mark.usefixtures("db", "no_tries_yet")
@@ -103,9 +113,12 @@ def test_clients_that_nobody_connected_and_expired_logins_are_deleted() -> None:
     register(HOME.format(1), "New")
     for days in (-1, 1):
         Session.objects.create(session_key=f"{days}", expire_date=timezone.now() + timedelta(days=days))
+    SignInEvent.objects.update(at=timezone.now() - timedelta(days=91))
+    recent = SignInEvent.objects.create(step=SignInStep.ASKED)
     pruning.prune()
     assert names() == ["Asked", "New"]
     assert [session.session_key for session in Session.objects.all()] == ["1"]
+    assert list(SignInEvent.objects.all()) == [recent]
 
 
 def test_documents_of_clients_that_nobody_connected_are_few(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,12 @@
 """Authorization codes and tokens of connections: use, lifetime and owner."""
 
 from datetime import timedelta
-from uuid import uuid4
 
 import pytest
 from django.utils import timezone
 
-from tools_app.identity.oauth import devices, service_clients, tokens
-from tools_app.identity.oauth.tokens import Pair, Replayed, TooManyTokens
+from tools_app.identity.oauth import service_clients, tokens
+from tools_app.identity.oauth.tokens import Pair, Replayed
 from tools_app.models import AccessToken, AuthorizationCode, Connection, RefreshToken, Tenant
 
 pytestmark = pytest.mark.django_db
@@ -45,17 +44,6 @@ def test_a_refresh_token_is_of_its_client_and_ends(connection: Connection, other
     assert tokens.find_refresh_token(pair.refresh, connection.client_id) is None
 
 
-def test_a_code_that_nobody_used_ends_and_a_used_one_is_remembered(connection: Connection) -> None:
-    code = tokens.issue_code(connection, redirect_uri="http://localhost/", challenge="x", scope="mcp:call")
-    AuthorizationCode.objects.update(expires_at=timezone.now())
-    assert tokens.find_code(code, connection.client_id) is None
-    AuthorizationCode.objects.update(used_at=timezone.now())
-    row = tokens.find_code(code, connection.client_id)
-    assert row is not None
-    with pytest.raises(Replayed):
-        tokens.exchange_code(row)
-
-
 def test_parallel_renewals_are_counted_in_one_family(
     connection: Connection, other: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,30 +71,6 @@ def test_the_oldest_live_token_of_a_service_client_ends_and_nobody_elses(
     assert all(tokens.family_of(token, other.client_id) for token in theirs)
 
 
-def test_the_signed_tokens_of_a_subject_that_are_valid_are_counted(
-    connection: Connection, other: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tokens, "MAX_SIGNED", 1)
-    now = timezone.now()
-
-    def store(owner: Connection, seconds: int) -> None:
-        tokens.store_signed(owner, f"{uuid4()}.{uuid4()}.x", "acme", "reports", now + timedelta(seconds=seconds))
-
-    store(other, 60)
-    store(connection, -1)
-    store(connection, 60)
-    with pytest.raises(TooManyTokens):
-        store(connection, 60)
-    assert set(AccessToken.objects.values_list("scope", flat=True)) == {"reports"}
-
-
-def test_a_statement_that_is_signed_again_replaces_the_one_before(connection: Connection) -> None:
-    end = timezone.now() + timedelta(seconds=60)
-    for signature in ("one", "two"):
-        tokens.store_signed(connection, f"head.claims.{signature}", "acme", "reports", end)
-    assert AccessToken.objects.count() == 1
-
-
 def test_a_connection_that_ends_takes_its_codes_and_tokens_with_it_and_no_others(
     connection: Connection, other: Connection
 ) -> None:
@@ -117,19 +81,6 @@ def test_a_connection_that_ends_takes_its_codes_and_tokens_with_it_and_no_others
     for model, remaining in ((AuthorizationCode, 1), (AccessToken, 2), (RefreshToken, 1)):
         assert model.objects.filter(connection=connection).count() == 0
         assert model.objects.filter(connection=other).count() == remaining
-
-
-def test_the_code_of_a_device_is_good_once(connection: Connection) -> None:
-    codes = devices.begin(connection.client, "acme", "mcp:call")
-    row = devices.find(codes.device, connection.client_id)
-    assert row is not None
-    assert devices.allow(row, connection, "mcp:call")
-    row.refresh_from_db()
-    pair = tokens.exchange_device_code(row)
-    assert tokens.family_of(pair.access, connection.client_id)
-    with pytest.raises(Replayed):
-        tokens.exchange_device_code(row)
-    assert tokens.family_of(pair.access, connection.client_id) is None
 
 
 def test_what_ended_before_a_time_is_pruned_and_nothing_else(connection: Connection) -> None:
