@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from django.core.exceptions import ValidationError
 
-from tools_app.identity.oauth import hosts, tenant_scopes
-from tools_app.models import ClientPolicy, Issuer, Tenant, TenantScope, Upstream
-from tools_app.tenant_config import issuers, upstreams
+from tools_app.models import Tenant
+from tools_app.tenant_config import upstreams
 from tools_app.tenant_config.document import Problem
 from tools_app.tenant_config.fields import TENANT_FIELDS, Plain, Row, Section, default_of
 from tools_app.tenant_config.reader import Path
@@ -29,24 +28,7 @@ def faults_of(section: Section, row: Plain, path: Path) -> Iterator[Problem]:
         for field, messages in problem.message_dict.items():
             place = path if field == section.key else (*path, field)
             yield from (Problem(place, message) for message in messages)
-    if isinstance(row, Issuer):
-        yield from issuers.faults_of(row, path)
-    elif isinstance(row, Upstream):
-        yield from upstreams.faults_of(row, path)
-    else:
-        yield from (Problem(path, message) for message in _name_faults(row))
-
-
-def _name_faults(row: ClientPolicy | TenantScope) -> list[str]:
-    """Return what is wrong with the host of a policy, or the name of a scope."""
-    try:
-        if isinstance(row, TenantScope):
-            tenant_scopes.check_name(row.name)
-        elif (spelt := hosts.normalized(row.host)) != row.host:
-            return [f"Write this host as {spelt}."]
-    except ValidationError as problem:
-        return problem.messages
-    return []
+    yield from upstreams.faults_of(row, path)
 
 
 def tenant_faults(tenant: Tenant) -> Iterator[Problem]:

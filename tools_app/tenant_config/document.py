@@ -4,20 +4,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tools_app.catalog import versioned
 from tools_app.core.yaml_events import YamlError
 from tools_app.models import Tenant
 from tools_app.tenant_config.fields import (
-    CLIENT_FIELDS,
-    CLIENT_MODEL,
     DOCUMENT_SECTIONS,
     ORDER,
     SECTIONS,
-    SERVICE_CLIENTS,
     TENANT_FIELDS,
     Row,
     Section,
-    is_json,
     type_fault,
 )
 from tools_app.tenant_config.reader import Path, dotted, parse
@@ -81,7 +76,6 @@ def _faults(value: Any) -> Iterator[Problem]:
         yield Problem(("secrets",), "must be a list of names.")
     for section in SECTIONS:
         yield from _section_faults(section, value.get(section.name))
-    yield from _client_faults(value.get(SERVICE_CLIENTS))
     for documents in DOCUMENT_SECTIONS:
         rows = value.get(documents.name)
         if rows is not None and (not isinstance(rows, dict) or len(rows) > documents.most):
@@ -121,33 +115,6 @@ def _section_faults(section: Section, rows: Any) -> Iterator[Problem]:
         for name in section.fields:
             if name in row and (fault := type_fault(section.model, name, row[name])):
                 yield Problem((*path, name), fault)
-
-
-def _client_faults(rows: Any) -> Iterator[Problem]:
-    if rows is None:
-        return
-    if not isinstance(rows, dict) or len(rows) > versioned.MAX_ROWS:
-        wanted = f"must be an object of at most {versioned.MAX_ROWS} service clients by their names."
-        yield Problem((SERVICE_CLIENTS,), wanted)
-        return
-    for client, row in rows.items():
-        path = (SERVICE_CLIENTS, client)
-        if not isinstance(row, dict):
-            yield Problem(path, "must be an object with its fields.")
-            continue
-        yield from _unknown(row, CLIENT_FIELDS, path)
-        for name in CLIENT_FIELDS:
-            if name in row and (fault := _client_field_fault(name, row[name])):
-                yield Problem((*path, name), fault)
-
-
-def _client_field_fault(name: str, value: Any) -> str | None:
-    if name == "public_keys":
-        is_set = isinstance(value, dict) and is_json(value)
-        return None if is_set else "must be an object: a JSON Web Key Set. Remove the field for no value."
-    if name == "toolset":
-        return None if isinstance(value, str) else "must be the name of a toolset. Remove the field for no value."
-    return type_fault(CLIENT_MODEL, name, value)
 
 
 def _unknown(given: Mapping[str, Any], known: tuple[str, ...], path: Path) -> Iterator[Problem]:

@@ -48,12 +48,13 @@ def add_steps(plan: Plan, sections: Sections, *, prune: bool) -> None:
             continue
         taken = section.serializer.taken_names(plan.tenant, wanted.keys() - there.keys())
         plan.problems.extend(Problem((section.name, name), why) for name, why in sorted(taken))
-        documents = section.serializer(context=context)
+        documents = section.serializer(context={**context, "others": []})
         for name, row in wanted.items():
             document = documents.of_row(name, there.pop(name, None), row)
             _add_row(plan, section, document)
             rows[name] = document.row or section.serializer.Meta.model(tenant=plan.tenant)
         _add_others(plan, section, documents, there, prune=prune)
+        plan.kept.extend(f"{section.word} {name}" for name in section.serializer.left_out(plan.tenant))
         if not prune and len(wanted) + len(there) > section.most:
             message = f"A tenant has at most {section.most} {section.words}. Delete one first."
             plan.problems.append(Problem((section.name,), message))
@@ -75,7 +76,10 @@ def _add_row(plan: Plan, section: DocumentSection, document: Any) -> None:
     if problems:
         plan.problems.extend(problems)
         return
+    document.context["others"].append(document)
     document.note(plan)
+    if not document.can_apply():
+        return
     former, latter = document.hidden_changes()
     before = {**document.described_row(old), **former} if old is not None else None
     after = {**document.described(), **latter}
@@ -108,7 +112,7 @@ def _problems(document: Any, path: Path) -> Iterator[Problem]:
     if document.is_valid():
         return
     for field, messages in document.errors.items():
-        place = path if field == "non_field_errors" else (*path, *document.place_of(field))
+        place = path if field in {"non_field_errors", document.key} else (*path, *document.place_of(field))
         for message in messages:
             is_no_text = message == "Not a valid string."
             yield Problem(place, f"{message} {QUOTES}" if is_no_text else str(message))

@@ -6,13 +6,12 @@ from typing import Any, Final
 import yaml
 
 from tools_app.models import Tenant
-from tools_app.tenant_config import documents, service_clients
+from tools_app.tenant_config import documents
 from tools_app.tenant_config.document import FORMAT
 from tools_app.tenant_config.fields import (
     DOCUMENT_SECTIONS,
     ORDER,
     SECTIONS,
-    SERVICE_CLIENTS,
     TENANT_FIELDS,
     Plain,
     Row,
@@ -61,7 +60,7 @@ def export(tenant: Tenant) -> str:
     text = yaml.dump(
         described(tenant), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=WIDTH
     )
-    shared = service_clients.shared_names(tenant)
+    shared = [name for section in DOCUMENT_SECTIONS for name in section.serializer.left_out(tenant)]
     # Escaped as JSON, which has no line breaks.
     names = ", ".join(map(json.dumps, shared[:MAX_SHARED])) + (", …" if len(shared) > MAX_SHARED else "")
     return HEADER.format(slug=tenant.slug) + (SHARED.format(names=names) if shared else "") + text
@@ -71,7 +70,6 @@ def described(tenant: Tenant) -> dict[str, Any]:
     """Return the configuration of a tenant as values."""
     sections = {
         **{section.name: described_rows(section, tenant) for section in SECTIONS},
-        SERVICE_CLIENTS: service_clients.described_rows(tenant),
         **{section.name: documents.described_rows(section, tenant) for section in DOCUMENT_SECTIONS},
     }
     return {

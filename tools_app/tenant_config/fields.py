@@ -16,22 +16,23 @@ from tools_app.catalog import versioned
 from tools_app.catalog.kinds.openapi.serializers import ApiSourceDocument
 from tools_app.catalog.kinds.openapi.sources.settings import MAX_SOURCES
 from tools_app.catalog.serializers import PromptDocument, ResourceDocument, ToolDocument, ToolsetDocument
-from tools_app.identity.issuers.setup import MAX_ISSUERS
-from tools_app.identity.oauth import hosts, tenant_scopes
+from tools_app.identity.issuers import setup
+from tools_app.identity.oauth import policies, scopes
+from tools_app.identity.serializers import (
+    ClientPolicyDocument,
+    IssuerDocument,
+    ServiceClientDocument,
+    TenantScopeDocument,
+)
 from tools_app.models import (
     MAX_TOOLSETS,
-    ClientPolicy,
-    Issuer,
-    ServiceClient,
     Tenant,
-    TenantScope,
     Upstream,
 )
-from tools_app.tenants import keys
 from tools_app.upstreams.drafts import MAX_UPSTREAMS
 
 Row = Mapping[str, Any]
-Plain = ClientPolicy | TenantScope | Issuer | Upstream
+Plain = Upstream
 
 
 @dataclass(frozen=True)
@@ -46,44 +47,6 @@ class Section:
     most: int
 
 
-POLICIES: Final = Section("client_policies", ClientPolicy, "host", "client policy", ("decision",), hosts.MAX_POLICIES)
-SCOPES: Final = Section(
-    "scopes",
-    TenantScope,
-    "name",
-    "scope",
-    ("description", "tool_patterns", "methods"),
-    tenant_scopes.MAX_SCOPES,
-)
-# Without the client secret and the token of the directory.
-ISSUERS: Final = Section(
-    "issuers",
-    Issuer,
-    "name",
-    "issuer",
-    (
-        "use",
-        "protocol",
-        "issuer",
-        "client_id",
-        "rules",
-        "accepts_assertions",
-        "audience",
-        "recheck_hours",
-        "sign_in_minutes",
-        "directory_claim",
-        "directory_only",
-        "metadata_url",
-        "metadata",
-        "certificates",
-        "subject_attribute",
-        "email_attribute",
-        "groups_attribute",
-        "allows_unasked",
-        "is_active",
-    ),
-    MAX_ISSUERS,
-)
 # Without what the operator approved, without credentials, and without what it offers and what was accepted of that.
 UPSTREAMS: Final = Section(
     "upstreams",
@@ -110,7 +73,7 @@ UPSTREAMS: Final = Section(
     ),
     MAX_UPSTREAMS,
 )
-SECTIONS: Final = (UPSTREAMS, POLICIES, SCOPES, ISSUERS)
+SECTIONS: Final = (UPSTREAMS,)
 
 
 @dataclass(frozen=True)
@@ -142,14 +105,14 @@ DOCUMENT_SECTIONS: Final = (
     DocumentSection("tools", ToolDocument, versioned.MAX_ROWS),
     DocumentSection("resources", ResourceDocument, versioned.MAX_ROWS),
     DocumentSection("prompts", PromptDocument, versioned.MAX_ROWS),
+    DocumentSection("client_policies", ClientPolicyDocument, policies.MAX_POLICIES),
+    DocumentSection("scopes", TenantScopeDocument, scopes.MAX_SCOPES),
     DocumentSection("toolsets", ToolsetDocument, MAX_TOOLSETS),
+    DocumentSection("issuers", IssuerDocument, setup.MAX_ISSUERS),
+    DocumentSection("service_clients", ServiceClientDocument, versioned.MAX_ROWS),
     DocumentSection("alert_destinations", AlertDestinationDocument, MAX_DESTINATIONS),
     DocumentSection("alert_rules", AlertRuleDocument, MAX_RULES),
 )
-# Service clients by name. Those without `public_keys` have a secret, which is never in a file.
-SERVICE_CLIENTS: Final = "service_clients"
-CLIENT_MODEL: Final = ServiceClient
-CLIENT_FIELDS: Final = (*keys.SCOPES, *keys.LISTING, *keys.LIMITS, "expires_at", "public_keys")
 # The sections in the order of an export.
 ORDER: Final = (
     "api_sources",

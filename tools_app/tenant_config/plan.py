@@ -11,8 +11,8 @@ from django.db.models import QuerySet, RestrictedError
 
 from tools_app.catalog import authoring
 from tools_app.core.documents import Document
-from tools_app.models import Issuer, ServiceClient, Tenant, Upstream
-from tools_app.tenant_config import builder, documents, issuers, service_clients, upstreams
+from tools_app.models import Tenant
+from tools_app.tenant_config import builder, documents, upstreams
 from tools_app.tenant_config.document import Configuration, Problem
 from tools_app.tenant_config.export import described, described_row, settings_of
 from tools_app.tenant_config.fields import SECTIONS, Plain, Row, Section
@@ -36,7 +36,6 @@ def plan(tenant: Tenant, configuration: Configuration, by: permissions.Person | 
         wanted = configuration.sections.get(section.name)
         if wanted is not None:
             _plan_section(planned, section, wanted, prune=prune)
-    service_clients.add_steps(planned, configuration.sections, prune=prune)
     there = set(tenant.secrets.values_list("name", flat=True))
     planned.missing_secrets = {name: users[name] for name in sorted(users.keys() - there)}
     return planned
@@ -75,15 +74,12 @@ def _plan_section(planned: Plan, section: Section, wanted: Mapping[str, Row], *,
         new = builder.build(section, name, row, old or section.model(tenant=planned.tenant))
         faults = list(builder.faults_of(section, new, (section.name, name)))
         planned.problems.extend(faults)
-        if isinstance(new, Upstream):
-            for secret in upstreams.secrets_named_by(new):
-                planned.missing_secrets.setdefault(secret, []).append(f"{section.word} {name}")
+        for secret in upstreams.secrets_named_by(new):
+            planned.missing_secrets.setdefault(secret, []).append(f"{section.word} {name}")
         after = row if faults else described_row(section, new)
         if before != after:
             doing = StepAction.CREATE if before is None else StepAction.CHANGE
             planned.steps.append(Step(doing, section.word, name, before, after, new))
-    if section.model is Issuer:
-        issuers.note_secrets(planned)
     planned.unchanged += len(wanted) - sum(step.kind == section.word for step in planned.steps)
     for name in sorted(there):
         if prune:
@@ -133,13 +129,5 @@ def _take(step: Step, tenant: Tenant, by: User | None) -> None:
         tenant.save(update_fields=list(after))
     elif isinstance(row, Document):
         documents.take(step, row, by)
-    elif isinstance(row, ServiceClient):
-        service_clients.take(step, row, by)
-    elif isinstance(row, Issuer):
-        issuers.take(step, row)
-    elif isinstance(row, Upstream):
-        upstreams.take(step, row)
-    elif step.doing == StepAction.DELETE:
-        row.delete()
     else:
-        row.save()
+        upstreams.take(step, row)

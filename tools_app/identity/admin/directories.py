@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.timesince import timesince
 from django.views.decorators.http import require_GET
 
-from tools_app.identity.people import directory, directory_changes
+from tools_app.identity.people import directory
 from tools_app.models import Issuer, IssuerUse
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin import shown_once
@@ -59,7 +59,7 @@ class DirectoryPages(ScopedAdmin):
         row = self._of_people(request, object_id)
         if request.method != "POST":
             return self._ask_directory(request, row, NEW)
-        shown_once.store(request, row, {"token": directory_changes.issue_token(row)})
+        shown_once.store(request, row, {"token": directory.issue(row)})
         return HttpResponseRedirect(reverse("admin:tools_app_issuer_directory_issued", args=[row.pk]))
 
     @button(WITHDRAW, url_path="withdraw-directory", permissions=["withdraw"], icon="sync_disabled", danger=True)
@@ -68,7 +68,7 @@ class DirectoryPages(ScopedAdmin):
         row = self._of_people(request, object_id)
         if request.method != "POST":
             return self._ask_directory(request, row, WITHDRAW)
-        if directory_changes.withdraw_token(row):
+        if directory.withdraw(row):
             self.message_user(request, f"The directory of {row.name} is disconnected.", messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:tools_app_issuer_change", args=[row.pk]))
 
