@@ -14,8 +14,8 @@ from tests.worlds import World
 from tools_app.models import Change, ItemKind, ItemState, Tool, Upstream, UpstreamCredential, UpstreamItem
 from tools_app.upstreams import connections
 from tools_app.upstreams.credentials import store
-from tools_app.upstreams.drafts import is_own_endpoint
 from tools_app.upstreams.observation import store_listing
+from tools_app.upstreams.validation import is_own_endpoint
 
 __all__ = ["serve"]
 

@@ -14,7 +14,7 @@ from tests.web_services import Service
 from tools_app.catalog.tool_api.results import ToolError
 from tools_app.core.http.urls import parse_url
 from tools_app.models import Tenant, Upstream
-from tools_app.upstreams import client, connections, drafts, service
+from tools_app.upstreams import client, connections, service, validation
 from tools_app.upstreams.client import MAX_ANSWERING, Message
 from tools_app.upstreams.credentials import store
 from tools_app.upstreams.duplex import DuplexTransport
@@ -94,13 +94,13 @@ def test_the_same_holds_over_http() -> None:
 
 
 def test_a_tenant_has_so_many_upstreams(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drafts, "MAX_UPSTREAMS", 1)
+    monkeypatch.setattr(validation, "MAX_UPSTREAMS", 1)
     row = Upstream(tenant=tenant, name="books", url="https://books.example.com/mcp")
-    assert not drafts.upstream_faults(row)
+    assert not validation.upstream_faults(row)
     row.save()
     other = Upstream(tenant=tenant, name="more", url="https://books.example.com/mcp")
     too_many = "A tenant has at most 1 upstreams. Delete one first."
-    assert drafts.upstream_faults(other) == {"name": [too_many]}
+    assert validation.upstream_faults(other) == {"name": [too_many]}
 
 
 def test_so_many_resources_of_an_upstream_are_subscribed_to() -> None:

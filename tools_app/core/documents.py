@@ -47,6 +47,10 @@ class Document:
         named = {"tenant": self.context["tenant"], "name": self.context["name"]}
         return super().create({**validated_data, **named})  # type: ignore[misc]
 
+    def delete(self) -> None:
+        """Delete the row."""
+        self.instance.delete()
+
     def described(self) -> dict[str, Any]:
         """Return what the file says of the row once it is saved."""
         return self.unusual(self.validated_data)

@@ -22,9 +22,8 @@ from tools_app.models import (
     TenantScope,
     Tool,
     Toolset,
-    Upstream,
 )
-from tools_app.tenant_config import issuers, operations, upstreams
+from tools_app.tenant_config import issuers, operations
 from tools_app.tenant_config.document import Problem, source_of
 from tools_app.tenant_config.fields import TENANT_FIELDS, Offer, Plain, Row, Section, Source, default_of
 from tools_app.tenant_config.reader import Path
@@ -64,8 +63,6 @@ def faults_of(section: Section, row: Offer, path: Path) -> Iterator[Problem]:
         yield from _field_faults(section, row, section.fields, path)
         if isinstance(row, Issuer):
             yield from issuers.faults_of(row, path)
-        elif isinstance(row, Upstream):
-            yield from upstreams.faults_of(row, path)
         else:
             yield from (Problem(path, message) for message in _name_faults(row))
         return
@@ -112,8 +109,6 @@ def secrets_named_by(row: Offer) -> set[str]:
     """Return the names of the secrets that a row's request uses."""
     if isinstance(row, ApiSource):
         return {name for name in row.secrets.values() if isinstance(name, str)}
-    if isinstance(row, Upstream):
-        return upstreams.secrets_named_by(row)
     if isinstance(row, Plain) or row.kind != "http":
         return set()
     try:

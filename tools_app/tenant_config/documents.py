@@ -55,7 +55,7 @@ def add_steps(plan: Plan, sections: Sections, *, prune: bool) -> None:
 def take(step: Step, document: Any) -> None:
     """Apply a step, in the transaction of the import. Fields that a file does not have are not written."""
     if step.doing == StepAction.DELETE:
-        document.instance.delete()
+        document.delete()
     else:
         document.save()
 

@@ -28,14 +28,14 @@ from tools_app.models import (
     TenantScope,
     Tool,
     Toolset,
-    Upstream,
 )
 from tools_app.tenants import keys
-from tools_app.upstreams.drafts import MAX_UPSTREAMS
+from tools_app.upstreams.serializers import UpstreamDocument
+from tools_app.upstreams.validation import MAX_UPSTREAMS
 
 Row = Mapping[str, Any]
 # Rows that have fields and no source.
-Plain = ClientPolicy | TenantScope | Toolset | Issuer | Upstream
+Plain = ClientPolicy | TenantScope | Toolset | Issuer
 Offer = ApiSource | Tool | Resource | Prompt | Plain
 
 LIMITS: Final = ("calls_per_second", "calls_per_minute", "calls_per_day", "calls_in_flight")
@@ -208,35 +208,8 @@ ISSUERS: Final = Section(
     ),
     MAX_ISSUERS,
 )
-# Without what the operator approved, without credentials, and without what it offers and what was accepted of that.
-UPSTREAMS: Final = Section(
-    "upstreams",
-    Upstream,
-    "name",
-    "upstream",
-    (),
-    (
-        "prefix",
-        "transport",
-        "url",
-        "command",
-        "era",
-        "headers",
-        "credential",
-        "credential_owner",
-        "credential_header",
-        "oauth_client_id",
-        "oauth_client_secret",
-        "oauth_issuer",
-        "oauth_scopes",
-        "environment",
-        "enabled",
-        "timeout_seconds",
-    ),
-    MAX_UPSTREAMS,
-)
 # Sources first: tools refer to them.
-SECTIONS: Final = (SOURCES, TOOLS, RESOURCES, PROMPTS, UPSTREAMS, POLICIES, SCOPES, TOOLSETS, ISSUERS)
+SECTIONS: Final = (SOURCES, TOOLS, RESOURCES, PROMPTS, POLICIES, SCOPES, TOOLSETS, ISSUERS)
 
 
 @dataclass(frozen=True)
@@ -261,6 +234,7 @@ class DocumentSection:
 
 # In the order in which they are applied: rules refer to destinations.
 DOCUMENT_SECTIONS: Final = (
+    DocumentSection("upstreams", UpstreamDocument, MAX_UPSTREAMS),
     DocumentSection("alert_destinations", AlertDestinationDocument, MAX_DESTINATIONS),
     DocumentSection("alert_rules", AlertRuleDocument, MAX_RULES),
 )

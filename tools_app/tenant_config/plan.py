@@ -13,8 +13,8 @@ from tools_app.catalog import authoring
 from tools_app.catalog.kinds.openapi.sources.settings import save_source
 from tools_app.catalog.toolsets import why_not_deleted
 from tools_app.core.documents import Document
-from tools_app.models import ApiSource, Issuer, Prompt, Resource, ServiceClient, Tenant, Tool, Toolset, Upstream
-from tools_app.tenant_config import builder, documents, issuers, service_clients, upstreams
+from tools_app.models import ApiSource, Issuer, Prompt, Resource, ServiceClient, Tenant, Tool, Toolset
+from tools_app.tenant_config import builder, documents, issuers, service_clients
 from tools_app.tenant_config.document import Configuration, Problem
 from tools_app.tenant_config.export import described, described_row, own_rows, settings_of
 from tools_app.tenant_config.fields import SECTIONS, Offer, Plain, Row, Section
@@ -44,7 +44,9 @@ def plan(tenant: Tenant, configuration: Configuration, by: permissions.Person | 
     service_clients.add_steps(planned, configuration.sections, prune=prune)
     documents.add_steps(planned, configuration.sections, prune=prune)
     there = set(tenant.secrets.values_list("name", flat=True))
-    planned.missing_secrets.update({name: users[name] for name in sorted(users.keys() - there)})
+    for name, upstreams in planned.missing_secrets.items():
+        users.setdefault(name, []).extend(upstreams)
+    planned.missing_secrets = {name: users[name] for name in sorted(users.keys() - there)}
     return planned
 
 
@@ -159,8 +161,6 @@ def _take(step: Step, tenant: Tenant, by: User | None) -> None:
         service_clients.take(step, row, by)
     elif isinstance(row, Issuer):
         issuers.take(step, row)
-    elif isinstance(row, Upstream):
-        upstreams.take(step, row)
     elif isinstance(row, Plain):
         _write(step, row)
     elif step.doing == StepAction.DELETE:

@@ -21,14 +21,13 @@ from django.conf import settings
 from tools_app.catalog.kinds.upstream.runner import Endpoint
 from tools_app.core.telemetry.secret_names import Scrubber
 from tools_app.protocol import exact_json
-from tools_app.upstreams import commands
 from tools_app.upstreams.client import Message
-from tools_app.upstreams.drafts import variable_fault
 from tools_app.upstreams.duplex import DuplexTransport
 from tools_app.upstreams.errors import UpstreamFailed
 from tools_app.upstreams.http import parsed
 from tools_app.upstreams.isolation import cgroups, home, launcher
 from tools_app.upstreams.isolation.process import PipedProcess
+from tools_app.upstreams.validation import NOT_ALLOWED, is_allowed_command, variable_fault
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +65,8 @@ class StdioTransport(DuplexTransport):
         self._measuring: asyncio.Task[None] | None = None
 
     async def _open(self) -> None:
-        if not (self._endpoint.is_approved or commands.is_allowed(self._command)):
-            raise UpstreamFailed(commands.NOT_ALLOWED, sent=False)
+        if not (self._endpoint.is_approved or is_allowed_command(self._command)):
+            raise UpstreamFailed(NOT_ALLOWED, sent=False)
         for name, value in self._environment.items():
             if fault := variable_fault(name):  # rows may be older than the rule
                 raise UpstreamFailed(f"The variable {name[:100]!r} cannot be used: {fault}", sent=False)

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from django import forms
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -21,11 +22,11 @@ from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.upstreams import service
 from tools_app.upstreams.admin import upstream_health
 from tools_app.upstreams.credentials import store
-from tools_app.upstreams.drafts import upstream_faults
 from tools_app.upstreams.errors import UpstreamFailed
+from tools_app.upstreams.validation import upstream_faults
 from tools_app.web.admin.columns import cut_column
 from tools_app.web.admin.decorators import button, column
-from tools_app.web.admin.fields import JsonTextField, OfferForm, add_faults
+from tools_app.web.admin.fields import JsonTextField, add_faults
 from tools_app.web.admin.scoping import TenantFilter, badge, writer
 from tools_app.web.admin.site import site
 
@@ -52,34 +53,31 @@ STATES: Final = {
 }
 
 
-class UpstreamForm(OfferForm):
+def _json_field(name: str, kind: type, rows: int) -> JsonTextField:
+    """Return the field of the model with this name, as JSON in several lines."""
+    field: Any = Upstream._meta.get_field(name)
+    return JsonTextField(kind=kind, empty=kind, required=False, rows=rows, help_text=field.help_text)
+
+
+class UpstreamForm(forms.ModelForm):  # type: ignore[type-arg]
     """The settings of an upstream, checked by the same rules as in the REST API and the command."""
 
     # An address of this hub, which cannot be an upstream of itself.
     own_url = ""
-    icons = None  # type: ignore[assignment]
-    description = None  # type: ignore[assignment]
-    command = JsonTextField(
-        kind=list,
-        empty=list,
-        required=False,
-        rows=3,
-        help_text='For stdio: the program and its arguments. Example: ["mcp-server-time", "--local-timezone", "UTC"].',
-    )
-    headers = JsonTextField(
-        empty=dict, required=False, rows=4, help_text='Example: {"Authorization": "Bearer {secret:BOOKS}"}.'
-    )
-    environment = JsonTextField(
-        empty=dict, required=False, rows=4, help_text='For stdio. Example: {"API_TOKEN": "{secret:BOOKS}"}.'
-    )
+    command = _json_field("command", list, 3)
+    headers = _json_field("headers", dict, 4)
+    environment = _json_field("environment", dict, 4)
 
     class Meta:
         model = Upstream
         fields = ("tenant", "name", "prefix", *ADDRESS, *CREDENTIALS, "enabled", "timeout_seconds")
 
     def clean_name(self) -> str:
-        """Return the name. Raises ValidationError if another upstream of the tenant has it."""
-        return self.unique("name")
+        """Check the name of an existing row, whose form has no tenant. Raises ValidationError."""
+        name: str = self.cleaned_data["name"]
+        if Upstream.objects.filter(tenant=self.instance.tenant_id, name=name).exclude(pk=self.instance.pk).exists():
+            raise ValidationError("This tenant already has an upstream with this name.")
+        return name
 
     def _post_clean(self) -> None:
         """Check the settings together, once they are in the row."""
