@@ -21,7 +21,7 @@ class ToolsAppConfig(AppConfig):
         from tools_app.identity.people import directory_changes  # noqa: PLC0415
         from tools_app.identity.sign_in import accounts  # noqa: PLC0415
         from tools_app.upstreams import forwarding  # noqa: PLC0415
-        from tools_app.upstreams.credentials import owners  # noqa: PLC0415
+        from tools_app.upstreams.credentials import store  # noqa: PLC0415
 
         signals.connect()
         directory_changes.connect()
@@ -29,6 +29,6 @@ class ToolsAppConfig(AppConfig):
         notifications.connect()
         accounts.connect_signals()
         forwarding.register_forwarder()
-        owners.connect_signals()
+        store.connect_signals()
         request_finished.connect(database.close_request_connections, dispatch_uid="connections of a request")
         autodiscover_modules("mcp_tools")

@@ -22,7 +22,7 @@ from tools_app.upstreams.errors import UpstreamFailed
 from tools_app.upstreams.exchanges import tasks
 from tools_app.upstreams.http import Bounds, HttpTransport
 from tools_app.upstreams.observation import MAX_NAME_LENGTH
-from tools_app.upstreams.updates import connection_updates
+from tools_app.upstreams.updates import MAX_URIS, ConnectionUpdates
 
 Listing = Callable[[list[dict[str, Any]]], Upstream]
 
@@ -104,10 +104,10 @@ def test_a_tenant_has_so_many_upstreams(tenant: Tenant, monkeypatch: pytest.Monk
 
 
 def test_so_many_resources_of_an_upstream_are_subscribed_to() -> None:
-    updates = connection_updates.ConnectionUpdates(AsyncMock(), lambda _uris: None)
+    updates = ConnectionUpdates(AsyncMock(), lambda _uris: None)
     updates._wake = lambda: None  # type: ignore[method-assign]
-    updates.set_uris(f"docs://{number}" for number in range(connection_updates.MAX_URIS + 1))
-    assert len(updates._uris) == connection_updates.MAX_URIS
+    updates.set_uris(f"docs://{number}" for number in range(MAX_URIS + 1))
+    assert len(updates._uris) == MAX_URIS
 
 
 def test_a_credential_has_a_bound(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -487,4 +487,4 @@ def test_idle_connections_are_closed(call_look: Callable[..., Any], monkeypatch:
     monkeypatch.setattr(connections, "IDLE_SECONDS", 0.0)
     call_look(lambda _request, _message: "fine")
     holder = connections.current()
-    assert holder._idle()
+    holder.submit(holder._close_idle()).result(10)

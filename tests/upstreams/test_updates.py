@@ -20,7 +20,7 @@ from tools_app.catalog import authoring
 from tools_app.models import ItemState, Resource, ResourceKind, Tenant, Upstream, UpstreamItem
 from tools_app.upstreams import connections, service
 from tools_app.upstreams.credentials.store import TENANT, save_value
-from tools_app.upstreams.updates.connection_updates import ACKNOWLEDGED, ConnectionUpdates
+from tools_app.upstreams.updates import ACKNOWLEDGED, ConnectionUpdates
 
 pytestmark = pytest.mark.slow
 

@@ -274,6 +274,11 @@ class Client:
         """Whether the upstream declares a capability."""
         return isinstance(self.server.capabilities.get(capability), dict)
 
+    def declares(self, area: str, name: str) -> bool:
+        """Whether the upstream declares that it has a part of a capability, such as `listChanged` of `tools`."""
+        capability = self.server.capabilities.get(area)
+        return isinstance(capability, dict) and capability.get(name) is True
+
     async def _request(
         self, method: str, params: Mapping[str, Any], listen: Listen, headers: Mapping[str, str], answer: Answer | None
     ) -> dict[str, Any]:

@@ -1,12 +1,22 @@
-"""Transports on which all messages share one stream: requests are matched with their responses by id."""
+"""Transports on which all messages share one stream: requests are matched with their responses by id.
+
+HTTP+SSE of revision 2024-11-05 is one of them: a stream has all that the upstream says, and names a URL for requests.
+"""
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 from tools_app.core.http.errors import RequestFailed
+from tools_app.core.http.urls import InvalidUrl, Url
 from tools_app.upstreams.client import MAX_ANSWERING, Answer, Listen, Message, answer_unsupported, ignore
 from tools_app.upstreams.errors import UpstreamFailed
+from tools_app.upstreams.http import HttpTransport, parsed
+
+ENDPOINT_SECONDS: Final = 15.0
+MAX_ENDPOINT_LENGTH: Final = 4096
 
 
 @dataclass
@@ -152,3 +162,64 @@ class DuplexTransport:
         task = asyncio.get_running_loop().create_task(respond())
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
+
+
+class LegacySseTransport(DuplexTransport):
+    """HTTP+SSE. `http` opens the stream, and sends the requests."""
+
+    def __init__(self, url: Url, http: HttpTransport) -> None:
+        super().__init__()
+        self._url = url
+        self._http = http
+        self._endpoint: asyncio.Future[Url] | None = None
+        self._reader: asyncio.Task[None] | None = None
+
+    async def _open(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._endpoint = loop.create_future()
+        self._reader = loop.create_task(self._read())
+        try:
+            async with asyncio.timeout(ENDPOINT_SECONDS):
+                await asyncio.shield(self._endpoint)
+        except TimeoutError as error:
+            raise UpstreamFailed("The upstream does not say where it takes requests.", sent=False) from error
+
+    async def _write(self, message: Message, headers: Mapping[str, str]) -> None:
+        assert self._endpoint is not None
+        await self._http.post(message, headers, self._endpoint.result())
+
+    async def _shut(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._reader
+        await self._http.close()
+
+    async def _read(self) -> None:
+        assert self._endpoint is not None
+        failure = UpstreamFailed("The upstream closed its stream. The call may have run.")
+        try:
+            async with self._http.open_legacy_stream() as response:
+                parser = self._http.new_parser()
+                async for chunk in response:
+                    for event in parser.feed(chunk):
+                        if event.kind == "message" and event.data:
+                            self.received(await parsed(event.data))
+                        elif event.kind == "endpoint" and not self._endpoint.done():
+                            self._endpoint.set_result(self._post_url(event.data))
+        except UpstreamFailed as error:
+            failure = error
+        finally:
+            if not self._endpoint.done():
+                self._endpoint.set_exception(failure)
+            self.ended(failure.message, failure.cause)
+
+    def _post_url(self, data: bytes) -> Url:
+        """Return the URL for requests. Raises UpstreamFailed for one of another server, which would get the secrets."""
+        try:
+            url = self._url.joined(data[:MAX_ENDPOINT_LENGTH].decode("ascii", "replace"))
+        except InvalidUrl as error:
+            raise UpstreamFailed(f"The upstream names an invalid URL for requests: {error}.") from error
+        if url.origin != self._url.origin:
+            raise UpstreamFailed("The upstream names another server for requests.")
+        return url

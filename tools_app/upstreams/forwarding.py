@@ -53,7 +53,7 @@ from tools_app.upstreams.credentials import resolve
 from tools_app.upstreams.errors import MAX_ERROR_LENGTH, ErrorResponse, Refused, TaskFailed, UpstreamFailed
 from tools_app.upstreams.exchanges import tasks
 from tools_app.upstreams.exchanges.exchange import Exchange, ForwardedRequest
-from tools_app.upstreams.questions import CAPABILITY_PATHS
+from tools_app.upstreams.sessions import CAPABILITY_PATHS
 
 # Events of one call. Further ones are dropped: an upstream decides how many it sends.
 MAX_EVENTS: Final = 10_000

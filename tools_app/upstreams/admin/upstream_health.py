@@ -22,7 +22,6 @@ from tools_app.tenants import permissions
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.upstreams import service
 from tools_app.upstreams.credentials import store
-from tools_app.upstreams.credentials.problems import problems_of
 from tools_app.upstreams.errors import UpstreamFailed
 from tools_app.web.admin.scoping import badge, by_id
 
@@ -55,7 +54,7 @@ def page(admin: "ModelAdmin[Any]", request: HttpRequest) -> HttpResponse:
     found = rows.annotate(waiting_items=waiting).select_related("tenant", "status").order_by("tenant__name", "name")
     upstreams = list(found[: MAX_SHOWN + 1])
     shown = upstreams[:MAX_SHOWN]
-    problems = problems_of(shown)
+    problems = store.problems_of(shown)
     context = {
         **admin.admin_site.each_context(request),
         "title": "Health of upstreams",

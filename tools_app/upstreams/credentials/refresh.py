@@ -28,9 +28,8 @@ from tools_app.core.process.thread_loops import LoopThread
 from tools_app.models import CredentialKind, UpstreamCredential
 from tools_app.upstreams.credentials import store
 from tools_app.upstreams.credentials.discovery import SignInFailed, covers
-from tools_app.upstreams.credentials.owners import is_usable
-from tools_app.upstreams.credentials.store import Grant, Tokens
-from tools_app.upstreams.credentials.tokens import GrantRevoked, exchange
+from tools_app.upstreams.credentials.sign_in import GrantRevoked, exchange
+from tools_app.upstreams.credentials.store import Grant, Tokens, is_usable
 
 T = TypeVar("T")
 

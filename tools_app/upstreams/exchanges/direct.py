@@ -13,8 +13,7 @@ from typing import Final
 from tools_app.catalog.kinds.upstream.runner import Endpoint, Pin
 from tools_app.upstreams.client import Client, Message
 from tools_app.upstreams.connections import Connection, Connections
-from tools_app.upstreams.questions import NO_CAPABILITIES
-from tools_app.upstreams.sessions import close_client
+from tools_app.upstreams.sessions import NO_CAPABILITIES, close_client
 
 # How often clients are closed whose connection has been closed.
 SWEEP_SECONDS: Final = 5.0

@@ -22,8 +22,7 @@ from tools_app.protocol.errors import PAGES_REQUIRED
 from tools_app.protocol.versions import has_page_ids
 from tools_app.upstreams.client import Message
 from tools_app.upstreams.errors import ErrorResponse
-from tools_app.upstreams.questions import InvalidQuestion, question_of
-from tools_app.upstreams.runs import MAX_OPEN_QUESTIONS
+from tools_app.upstreams.questions import MAX_OPEN_QUESTIONS, InvalidQuestion, question_of
 
 COMPLETED: Final = "notifications/elicitation/complete"
 # The kind of the notifications between processes about pages that are done with.
