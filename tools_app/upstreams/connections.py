@@ -221,7 +221,7 @@ class Connection:
     @property
     def keeps_connections(self) -> bool:
         """Whether its client keeps connections for further requests."""
-        return self._client is None or self._client.keeps_connections
+        return self._client is None or self._client.transport.keeps_connections
 
     async def digests(self, kind: str) -> dict[str, str]:
         """Return the digests of what the upstream lists, by name; at most CHECK_SECONDS old."""

@@ -116,8 +116,8 @@ class SessionPool:
         except (ErrorResponse, Refused):
             has_ended = True
             raise
-        except UpstreamFailed as problem:
-            has_ended = not problem.sent
+        except UpstreamFailed as error:
+            has_ended = not error.sent
             raise
         finally:
             lease.resume()
@@ -125,7 +125,7 @@ class SessionPool:
             session.used_at = monotonic()
             if profile and not has_ended:
                 session.is_discarded = True
-                session.client.refuse_unrelated()
+                session.client.transport.refuse_unrelated()
             if session.is_discarded and not session.call_count:
                 closing = asyncio.get_running_loop().create_task(self._close_discarded(session))
                 self._closing.add(closing)

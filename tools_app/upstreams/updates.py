@@ -188,25 +188,25 @@ class ConnectionUpdates:
     async def _subscribe(self, client: Client) -> None:
         """Keep the subscriptions of a session (2025-11-25, resources, §Subscriptions) until none is wanted."""
         subscribed: set[str] = set()
-        session, openings = client.session_number, client.openings
+        session, openings = client.session_number, client.transport.openings
         while not client.is_closed:
             self._changed.clear()
             if client.session_number != session:
                 session, self._may_have_missed = client.session_number, True
                 subscribed.clear()
-            if client.openings != openings or not client.is_stream_open:
-                openings, self._may_have_missed = client.openings, True
+            if client.transport.openings != openings or not client.transport.is_followed:
+                openings, self._may_have_missed = client.transport.openings, True
             uris = self._uris
             if client.declares("resources", "subscribe"):
                 await _update_subscriptions(client, subscribed, uris)
             if client.session_number == session:
-                self._mark_requested(uris, is_stream_open=client.is_stream_open)
+                self._mark_requested(uris, is_stream_open=client.transport.is_followed)
             if not self._uris:
                 return
             with suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_SECONDS):
                     await self._changed.wait()
-            if not client.is_stream_open:
+            if not client.transport.is_followed:
                 async with asyncio.timeout(CONFIRM_SECONDS):
                     await client.reopen_stream()
                 self._may_have_missed = True

@@ -39,7 +39,7 @@ class DirectClients:
         if client is None or known_connection is not connection:
             client = self._open(connections, connection)
         client.server = server
-        client.keeps_connections = client.keeps_connections and connection.keeps_connections
+        client.transport.keeps_connections &= connection.keeps_connections
         connection.used_at = monotonic()
         return client
 
@@ -73,7 +73,7 @@ class DirectClients:
         for endpoint, (connection, client) in list(self._clients.items()):
             if connections is None or connections.known(endpoint) is not connection:
                 del self._clients[endpoint]
-                task = self._loop.create_task(client.retire())
+                task = self._loop.create_task(client.transport.retire())
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
 
