@@ -10,7 +10,7 @@ from typing import Any, Final
 from django.contrib import messages
 from django.contrib.admin import ModelAdmin
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Q
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -49,7 +49,16 @@ def page(admin: "ModelAdmin[Any]", request: HttpRequest) -> HttpResponse:
         raise PermissionDenied
     rows = Upstream.objects.filter(tenant__in=permissions.tenants_run_by(request.user))
     if request.method == "POST":
-        return _checked(admin, request, rows)
+        upstream = by_id(rows.select_related("tenant"), "pk", request.POST.get("check") or "-").first()
+        if upstream is None:
+            raise Http404("Upstream not found.")
+        try:
+            offered = service.discover(upstream, request.user.pk)
+        except UpstreamFailed as error:
+            admin.message_user(request, f"Cannot connect to {upstream}: {error.message}", messages.ERROR)
+        else:
+            admin.message_user(request, f"Connected to {upstream}. It offers {offered.summary}.", messages.SUCCESS)
+        return HttpResponseRedirect(reverse(ADDRESS))
     waiting = Count("items", filter=Q(items__state__in=[ItemState.NEW, ItemState.CHANGED]))
     found = rows.annotate(waiting_items=waiting).select_related("tenant", "status").order_by("tenant__name", "name")
     upstreams = list(found[: MAX_SHOWN + 1])
@@ -64,20 +73,6 @@ def page(admin: "ModelAdmin[Any]", request: HttpRequest) -> HttpResponse:
         "opts": admin.opts,
     }
     return TemplateResponse(request, "upstreams/health.html", context)
-
-
-def _checked(admin: "ModelAdmin[Any]", request: HttpRequest, rows: QuerySet[Upstream]) -> HttpResponse:
-    """Connect to one upstream, and say how that went. Raises Http404 for one that this user does not administer."""
-    upstream = by_id(rows.select_related("tenant"), "pk", request.POST.get("check") or "-").first()
-    if upstream is None:
-        raise Http404("Upstream not found.")
-    try:
-        found = service.discover(upstream, request.user.pk)
-    except UpstreamFailed as problem:
-        admin.message_user(request, f"Cannot connect to {upstream}: {problem.message}", messages.ERROR)
-    else:
-        admin.message_user(request, f"Connected to {upstream}. It offers {found.summary}.", messages.SUCCESS)
-    return HttpResponseRedirect(reverse(ADDRESS))
 
 
 def _row(upstream: Any, problems: list[str]) -> HealthRow:

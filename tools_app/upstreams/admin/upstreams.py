@@ -27,7 +27,7 @@ from tools_app.upstreams.validation import upstream_faults
 from tools_app.web.admin.columns import cut_column
 from tools_app.web.admin.decorators import button, column
 from tools_app.web.admin.fields import JsonTextField, add_faults
-from tools_app.web.admin.scoping import TenantFilter, badge, writer
+from tools_app.web.admin.scoping import TenantFilter, badge, by_id, writer
 from tools_app.web.admin.site import site
 
 SAMPLE: Final = "this-hub"
@@ -208,31 +208,26 @@ class UpstreamAdmin(SampleAdmin):
         return TemplateResponse(request, "upstreams/review.html", context)
 
     def _act(self, request: HttpRequest, upstream: Upstream) -> None:
-        if "accept" in request.POST:
+        data = request.POST
+        if "accept" in data:
             self._accept(request, upstream)
-        elif "remove_credential" in request.POST:
-            self._remove_credential(request, upstream)
-        elif "forget" in request.POST:
-            item = _named(upstream, request.POST.getlist("forget")).filter(state=ItemState.REMOVED).first()
+        elif "remove_credential" in data:
+            row = by_id(upstream.credentials.all(), "pk", data["remove_credential"] or "-").first()
+            if row is not None:
+                store.delete(row)
+                self.message_user(request, f"The credential of {row.owner_name} was removed.", messages.SUCCESS)
+        elif "forget" in data:
+            item = by_id(upstream.items.filter(state=ItemState.REMOVED), "pk", data["forget"] or "-").first()
             if item is not None:
                 service.delete_item(item)
                 self.message_user(request, f"{item} was removed.", messages.SUCCESS)
         else:
             try:
-                found = service.discover(upstream, request.user.pk)
-            except UpstreamFailed as problem:
-                self.message_user(request, f"Cannot connect: {problem.message}", messages.ERROR)
+                offered = service.discover(upstream, request.user.pk)
+            except UpstreamFailed as error:
+                self.message_user(request, f"Cannot connect: {error.message}", messages.ERROR)
             else:
-                self.message_user(request, f"Connected. It offers {found.summary}.", messages.SUCCESS)
-
-    def _remove_credential(self, request: HttpRequest, upstream: Upstream) -> None:
-        try:
-            row = upstream.credentials.filter(pk=UUID(request.POST["remove_credential"])).first()
-        except ValueError:
-            return
-        if row is not None:
-            store.delete(row)
-            self.message_user(request, f"The credential of {row.owner_name} was removed.", messages.SUCCESS)
+                self.message_user(request, f"Connected. It offers {offered.summary}.", messages.SUCCESS)
 
     def _accept(self, request: HttpRequest, upstream: Upstream) -> None:
         """Accept the selected items, as they were shown: what changed since then is shown again."""
@@ -242,8 +237,8 @@ class UpstreamAdmin(SampleAdmin):
         good, bad = service.partition_acceptable(same)
         try:
             service.accept(good, by=writer(request))
-        except service.NotAcceptable as refused:
-            self.message_user(request, str(refused), messages.ERROR)
+        except service.NotAcceptable as error:
+            self.message_user(request, str(error), messages.ERROR)
             return
         for problem in bad.values():
             self.message_user(request, problem, messages.ERROR)
@@ -260,8 +255,7 @@ class UpstreamAdmin(SampleAdmin):
 
     @column("to review", ordering="has_waiting", boolean=True)
     def waiting(self, upstream: Any) -> bool:
-        waits: bool = upstream.has_waiting
-        return waits
+        return bool(upstream.has_waiting)
 
 
 def _review_of(upstream: Upstream) -> str:

@@ -66,12 +66,16 @@ class Refresher:
     def run(self) -> None:
         """Start the refreshes that are due, unless some are in progress."""
         if self._batch is None or self._batch.done():
-            self._batch = self.submit(_refresh_batch())
+            self._batch = self.submit(refresh_due())
 
     def stop(self) -> None:
         """Wait a little for the refreshes in progress: a new token that is not stored is lost."""
+
+        async def finish_pending() -> None:
+            await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
+
         with suppress(TimeoutError):
-            self.submit(_finish_pending()).result(CLOSE_SECONDS)
+            self.submit(finish_pending()).result(CLOSE_SECONDS)
         self._loop.stop(CLOSE_SECONDS)
 
 
@@ -87,7 +91,12 @@ async def refresh_due() -> None:
         async with semaphores.setdefault(tenant_id, asyncio.Semaphore(MAX_CONCURRENT)):
             await refresh(row_id)
 
-    await asyncio.gather(*(refresh_one(*row) for row in await run_in_db_thread(_due)), return_exceptions=True)
+    try:
+        rows = await run_in_db_thread(_due)
+    except DatabaseError as error:
+        log.warning("Tokens of upstreams are refreshed later: %s", type(error).__name__)
+    else:
+        await asyncio.gather(*(refresh_one(*row) for row in rows), return_exceptions=True)
 
 
 async def refresh(row_id: UUID, *, rejected: UpstreamCredential | None = None) -> bool:
@@ -99,19 +108,6 @@ async def refresh(row_id: UUID, *, rejected: UpstreamCredential | None = None) -
     return await asyncio.shield(asyncio.wrap_future(refresher().submit(_refresh(row_id, rejected))))
 
 
-async def _refresh_batch() -> None:
-    try:
-        await refresh_due()
-    except DatabaseError as problem:
-        log.warning("Tokens of upstreams are refreshed later: %s", type(problem).__name__)
-
-
-async def _finish_pending() -> None:
-    """Wait for what else runs on the loop."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    await asyncio.gather(*others, return_exceptions=True)
-
-
 async def _refresh(row_id: UUID, rejected: UpstreamCredential | None) -> bool:
     claimed = await run_in_db_thread(_claim, row_id, rejected)
     if claimed is None:
@@ -120,14 +116,14 @@ async def _refresh(row_id: UUID, rejected: UpstreamCredential | None) -> bool:
     form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token}
     try:
         issued, granted = await exchange(tokens, form, allowed)
-    except SignInFailed as problem:
-        await run_in_db_thread(_record_failure, row, str(problem), is_final=isinstance(problem, GrantRevoked))
+    except SignInFailed as error:
+        await run_in_db_thread(_record_failure, row, str(error), is_final=isinstance(error, GrantRevoked))
         return False
     for delay in STORE_DELAYS:
         try:
             await run_in_db_thread_unbounded(_store, row, issued, granted)
-        except DatabaseError as problem:
-            log.warning("A new token of the upstream %s is not stored yet: %s", row.upstream, type(problem).__name__)
+        except DatabaseError as error:
+            log.warning("A new token of the upstream %s is not stored yet: %s", row.upstream, type(error).__name__)
             await asyncio.sleep(delay)
         else:
             return True
@@ -170,8 +166,8 @@ def _claim(
         return None
     try:
         endpoint = kind.endpoint_of(row.upstream, row.upstream.tenant, authoring.decrypted_secrets(row.upstream.tenant))
-    except ToolError as problem:
-        _record_failure(row, str(problem), is_final=False)
+    except ToolError as error:
+        _record_failure(row, str(error), is_final=False)
         return None
     return row, tokens, endpoint.allowed_networks
 
@@ -189,10 +185,10 @@ def _store(row: UpstreamCredential, tokens: Tokens, granted: Grant) -> None:
     )
 
 
-def _record_failure(row: UpstreamCredential, problem: str, *, is_final: bool) -> None:
+def _record_failure(row: UpstreamCredential, error: str, *, is_final: bool) -> None:
     is_final = is_final or row.failures + 1 >= MAX_FAILURES
     delay = min(MAX_DELAY, FIRST_DELAY * 2 ** min(row.failures, 12))
-    message = f"{problem} {SIGN_IN_AGAIN}" if is_final else problem
+    message = f"{error} {SIGN_IN_AGAIN}" if is_final else error
     _unchanged(row).update(
         failures=F("failures") + 1,
         problem=message[:MAX_PROBLEM_LENGTH],

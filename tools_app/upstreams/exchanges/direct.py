@@ -32,8 +32,7 @@ class DirectClients:
     def client(self, connections: Connections, endpoint: Endpoint, pin: Pin) -> Client | None:
         """Return the client for a call, if it can be made without the connection. Raises UpstreamFailed."""
         connection = connections.known(endpoint)
-        server = None if connection is None else connection.server_for(pin)
-        if connection is None or server is None:
+        if connection is None or (server := connection.server_for(pin)) is None:
             return None
         known_connection, client = self._clients.get(endpoint, (None, None))
         if client is None or known_connection is not connection:
