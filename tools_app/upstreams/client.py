@@ -229,11 +229,12 @@ class Client:
                 page = []
             if not isinstance(page, list) or not all(isinstance(item, dict) for item in page):
                 raise UpstreamFailed(f"The upstream gave no valid answer to {method}.")
-            length, page = await large_work.run(size_of(page), partial(_as_stored, page))
-            size += length
+            encoded = await large_work.run(size_of(page), partial(exact_json.dumps, page))
+            size += len(encoded)
             if size > MAX_LIST_BYTES:
                 raise TooLarge(f"The upstream lists more than {MAX_LIST_BYTES} bytes of {key}.")
-            items += page
+            # With the nearest floats: the database's JSON has no Decimals.
+            items += await large_work.run(len(encoded), partial(orjson.loads, encoded))
             if len(items) > MAX_ITEMS:
                 raise UpstreamFailed(f"The upstream lists more than {MAX_ITEMS} {key}.")
             cursor = result.get("nextCursor")
@@ -431,9 +432,3 @@ async def answer_unsupported(message: Message) -> Message:
     if message["method"] == "ping":
         return {**answer, "result": {}}
     return {**answer, "error": {"code": METHOD_NOT_FOUND, "message": f"Not supported: {str(message['method'])[:100]}"}}
-
-
-def _as_stored(page: list[Any]) -> tuple[int, list[Any]]:
-    """Return the bytes of a page as JSON, and the page with the nearest floats: the database's JSON has no Decimals."""
-    encoded = exact_json.dumps(page)
-    return len(encoded), orjson.loads(encoded)

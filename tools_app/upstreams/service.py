@@ -155,9 +155,10 @@ def accept(items: Iterable[UpstreamItem], by: User | None = None) -> list[Upstre
     """Accept the proposed definitions of items of one upstream, all or none, and offer them. Raises NotAcceptable."""
     chosen = list(items)
     with authoring.single_version_bump():
-        new_rows = Counter((item.tenant_id, _model_of(item)) for item in chosen if row_of(item) is None)
+        models: Mapping[str, Any] = {ItemKind.TOOL: Tool, ItemKind.PROMPT: Prompt}
+        new_rows = Counter((item.tenant_id, models.get(item.kind, Resource)) for item in chosen if row_of(item) is None)
         for (tenant_id, model), count in new_rows.items():
-            rows: QuerySet[Any] = model._default_manager.filter(tenant=tenant_id)
+            rows: QuerySet[Any] = model.objects.filter(tenant=tenant_id)
             try:
                 check_count(model, rows.count() + count)
             except ValidationError as error:
@@ -245,10 +246,6 @@ def delete(upstream: Upstream) -> None:
         for item in upstream.items.select_related("tool", "resource", "prompt"):
             delete_item(item)
         upstream.delete()
-
-
-def _model_of(item: UpstreamItem) -> type[Tool | Resource | Prompt]:
-    return Tool if item.kind == ItemKind.TOOL else Prompt if item.kind == ItemKind.PROMPT else Resource
 
 
 def _accept(item: UpstreamItem, by: User | None, *, makes_tasks: bool) -> UpstreamItem:

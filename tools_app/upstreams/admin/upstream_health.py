@@ -76,29 +76,25 @@ def page(admin: "ModelAdmin[Any]", request: HttpRequest) -> HttpResponse:
 
 
 def _row(upstream: Any, problems: list[str]) -> HealthRow:
-    status = getattr(upstream, "status", None)
+    status: UpstreamStatus | None = getattr(upstream, "status", None)
     until = status.refused_until if status is not None else None
-    refused = until if until is not None and until > timezone.now() else None
+    refused_until = until if until is not None and until > timezone.now() else None
+    if not upstream.enabled:
+        state = badge("Disabled", "info")
+    elif refused_until is not None:
+        state = badge("Paused after failures", "danger")
+    elif status is not None and status.problem:
+        state = badge("Failing", "danger")
+    elif problems:
+        state = badge("Credentials needed", "warning")
+    else:
+        state = badge("OK", "success") if status is not None else badge("Not connected yet", "info")
     return HealthRow(
         upstream=upstream,
         status=status,
-        state=_state(upstream, status, refused, problems),
-        refused_until=refused,
+        state=state,
+        refused_until=refused_until,
         credential_problems=problems,
         waiting=upstream.waiting_items,
         credential_page=f"{store.PATH}/{upstream.pk}" if problems else "",
     )
-
-
-def _state(
-    upstream: Upstream, status: UpstreamStatus | None, refused: datetime | None, problems: list[str]
-) -> SafeString:
-    if not upstream.enabled:
-        return badge("Disabled", "info")
-    if refused is not None:
-        return badge("Paused after failures", "danger")
-    if status is not None and status.problem:
-        return badge("Failing", "danger")
-    if problems:
-        return badge("Credentials needed", "warning")
-    return badge("OK", "success") if status is not None else badge("Not connected yet", "info")

@@ -29,7 +29,6 @@ NOT_FOUND: Final = 404
 RESOURCE_METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
 SERVER_METADATA_PATH: Final = "/.well-known/oauth-authorization-server"
 OPENID_CONFIGURATION_PATH: Final = "/.well-known/openid-configuration"
-LOCALHOST: Final = ip_address("127.0.0.1")
 SCOPES: Final = re.compile(r"[!#-\[\]-~]+(?: [!#-\[\]-~]+)*")
 
 
@@ -96,8 +95,14 @@ def check_url(text: object, endpoint: Endpoint, name: str) -> str:
         url = parse_url(text)
     except InvalidUrl as error:
         raise SignInFailed(f"The {name} is invalid: {error}.") from None
-    if url.scheme != "https" and not _is_allowed(url, endpoint):
-        raise SignInFailed(f"The {name} does not start with https://.")
+    if url.scheme != "https":
+        try:
+            address = ip_address("127.0.0.1" if url.host == "localhost" else url.host)
+            is_allowed = any(address in network for network in parse_networks(endpoint.allowed_networks))
+        except ValueError:
+            is_allowed = False  # names are not resolved here
+        if not is_allowed:
+            raise SignInFailed(f"The {name} does not start with https://.")
     return text
 
 
@@ -271,12 +276,3 @@ def _parse_server(document: dict[str, Any], issuer: str, endpoint: Endpoint) -> 
 def _strings(document: dict[str, Any], name: str) -> tuple[str, ...]:
     value = document.get(name)
     return tuple(text for text in value if isinstance(text, str)) if isinstance(value, list) else ()
-
-
-def _is_allowed(url: Url, endpoint: Endpoint) -> bool:
-    """Whether a host is an address in a network that is allowed for the upstream. Names are not resolved here."""
-    try:
-        address = LOCALHOST if url.host == "localhost" else ip_address(url.host)
-    except ValueError:
-        return False
-    return any(address in network for network in parse_networks(endpoint.allowed_networks))

@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -29,7 +30,7 @@ from tools_app.models import CredentialKind, UpstreamCredential
 from tools_app.upstreams.credentials import store
 from tools_app.upstreams.credentials.discovery import SignInFailed, covers
 from tools_app.upstreams.credentials.sign_in import GrantRevoked, exchange
-from tools_app.upstreams.credentials.store import Grant, Tokens, is_usable
+from tools_app.upstreams.credentials.store import Tokens, is_usable
 
 T = TypeVar("T")
 
@@ -119,9 +120,20 @@ async def _refresh(row_id: UUID, rejected: UpstreamCredential | None) -> bool:
     except SignInFailed as error:
         await run_in_db_thread(_record_failure, row, str(error), is_final=isinstance(error, GrantRevoked))
         return False
+    # Unless somebody signed in meanwhile.
+    store_tokens = partial(
+        _unchanged(row).update,
+        ciphertext=store.seal(row, vars(issued)),
+        **store.expiry_fields(issued, granted),
+        **({"scopes": granted.scopes} if granted.scopes else {}),
+        claimed_until=None,
+        failures=0,
+        problem="",
+        updated_at=timezone.now(),
+    )
     for delay in STORE_DELAYS:
         try:
-            await run_in_db_thread_unbounded(_store, row, issued, granted)
+            await run_in_db_thread_unbounded(store_tokens)
         except DatabaseError as error:
             log.warning("A new token of the upstream %s is not stored yet: %s", row.upstream, type(error).__name__)
             await asyncio.sleep(delay)
@@ -170,19 +182,6 @@ def _claim(
         _record_failure(row, str(error), is_final=False)
         return None
     return row, tokens, endpoint.allowed_networks
-
-
-def _store(row: UpstreamCredential, tokens: Tokens, granted: Grant) -> None:
-    """Store new tokens, unless somebody signed in meanwhile."""
-    _unchanged(row).update(
-        ciphertext=store.seal(row, vars(tokens)),
-        **store.expiry_fields(tokens, granted),
-        **({"scopes": granted.scopes} if granted.scopes else {}),
-        claimed_until=None,
-        failures=0,
-        problem="",
-        updated_at=timezone.now(),
-    )
 
 
 def _record_failure(row: UpstreamCredential, error: str, *, is_final: bool) -> None:

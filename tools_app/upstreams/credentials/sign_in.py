@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -143,22 +144,20 @@ async def _register(endpoint: Endpoint, resource: ProtectedResource, redirect_ur
     registered_method = body.get("token_endpoint_auth_method")
     client = Client(str(id), str(secret), registered_method if registered_method in AUTH_METHODS else method)
     expires_at = body.get("client_secret_expires_at")
-    seconds = expires_at if isinstance(expires_at, int) and secret else 0
-    await run_in_db_thread(_store_registration, endpoint, server.issuer, redirect_uri, client, seconds)
-    return client
-
-
-def _store_registration(endpoint: Endpoint, issuer: str, redirect_uri: str, client: Client, expires_at: int) -> None:
-    seconds_left = min(MAX_LIFETIME, expires_at - int(timezone.now().timestamp())) if expires_at else 0
-    UpstreamRegistration.objects.update_or_create(
+    expiry = None
+    if isinstance(expires_at, int) and expires_at and secret:
+        now = timezone.now()
+        expiry = now + timedelta(seconds=max(0, min(MAX_LIFETIME, expires_at - int(now.timestamp()))))
+    sealed = encryption.seal(orjson.dumps(vars(client)), _purpose(endpoint, server.issuer))
+    store_registration = partial(
+        UpstreamRegistration.objects.update_or_create,
         upstream_id=endpoint.id,
-        issuer=issuer,
+        issuer=server.issuer,
         redirect_uri=redirect_uri,
-        defaults={
-            "ciphertext": encryption.seal(orjson.dumps(vars(client)), _purpose(endpoint, issuer)),
-            "expires_at": timezone.now() + timedelta(seconds=seconds_left) if expires_at else None,
-        },
+        defaults={"ciphertext": sealed, "expires_at": expiry},
     )
+    await run_in_db_thread(store_registration)
+    return client
 
 
 async def exchange(tokens: Tokens, form: Mapping[str, str], allowed: tuple[str, ...]) -> tuple[Tokens, Grant]:
@@ -240,8 +239,13 @@ def begin(upstream: Upstream, owner: Owner, session: Session, origin: str) -> st
         raise SignInFailed("Calls of this upstream need no sign-in.")
     origin = origin.rstrip("/")
     redirect_uri = origin + CALLBACK_PATH
+    # Authorization servers can read the hub's metadata at a public https address only.
+    parts = urlsplit(origin)
+    host = parts.hostname or ""
+    is_public = parts.scheme == "https" and "." in host and not host.replace(".", "").isdigit()
+    document_url = origin + CLIENT_DOCUMENT_PATH if is_public else ""
     resource = thread_loops().run(discovery.discover(endpoint))
-    client = thread_loops().run(client_for(endpoint, resource, redirect_uri, _document_url(origin)))
+    client = thread_loops().run(client_for(endpoint, resource, redirect_uri, document_url))
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
     scopes = _scopes(endpoint, resource, store.of_owner(upstream.pk, owner).first())
     pending = {
@@ -343,14 +347,6 @@ def _metadata(redirect_uri: str, auth_method: str) -> dict[str, Any]:
         "response_types": ["code"],
         "token_endpoint_auth_method": auth_method,
     }
-
-
-def _document_url(origin: str) -> str:
-    """Return the address of the hub's metadata, if authorization servers can read it."""
-    parts = urlsplit(origin)
-    host = parts.hostname or ""
-    is_name = "." in host and not host.replace(".", "").isdigit()
-    return origin + CLIENT_DOCUMENT_PATH if parts.scheme == "https" and is_name else ""
 
 
 def _scopes(endpoint: Endpoint, resource: ProtectedResource, existing: UpstreamCredential | None) -> str:

@@ -97,7 +97,12 @@ class UpstreamTask:
         if status == "input_required":
             self._update_questions(state.get("inputRequests", {}))
         # Until the next poll, or until the client has answered.
-        seconds = 0.0 if status in FINAL_STATUSES else _interval(state)
+        suggested_ms = exact_json.number(state.get("pollIntervalMs"))
+        seconds = POLL_SECONDS
+        if suggested_ms is not None:
+            seconds = min(max(suggested_ms / 1000, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
+        if status in FINAL_STATUSES:
+            seconds = 0.0
         if self._open_questions:
             await asyncio.wait(self._open_questions.values(), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         else:
@@ -180,13 +185,6 @@ def _as_task_failure() -> Iterator[None]:
         yield
     except ErrorResponse as error:
         raise TaskFailed(error.code, error.message, error.data) from error
-
-
-def _interval(state: Mapping[str, Any]) -> float:
-    suggested_ms = exact_json.number(state.get("pollIntervalMs"))
-    if suggested_ms is None:
-        return POLL_SECONDS
-    return min(max(suggested_ms / 1000, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
 
 
 async def store_task(

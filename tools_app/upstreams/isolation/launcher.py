@@ -204,15 +204,6 @@ def _write(path: str, text: str) -> None:
         file.write(text)
 
 
-def _children() -> list[int]:
-    """Return the children of this process."""
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:  # noqa: PTH123 - as above
-            return [int(word) for word in file.read().split()]
-    except OSError:
-        return []
-
-
 def _kill_all(group: int, cgroup: str) -> None:
     """Kill the program and all that it started, and reap them. Their control group is removed."""
     deadline = time.monotonic() + END_SECONDS
@@ -222,9 +213,12 @@ def _kill_all(group: int, cgroup: str) -> None:
     with suppress(OSError):
         os.killpg(group, signal.SIGKILL)
     while time.monotonic() < deadline:
-        for child in _children():
-            with suppress(OSError):
-                os.kill(child, signal.SIGKILL)
+        with suppress(OSError):
+            with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:  # noqa: PTH123 - as above
+                children = file.read().split()
+            for child in children:
+                with suppress(OSError):
+                    os.kill(int(child), signal.SIGKILL)
         try:
             ended, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
