@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import orjson
 
@@ -61,49 +61,47 @@ Answer = Callable[[Message], Awaitable[Message]]
 HANDSHAKE, MODERN, AUTO = "handshake", "modern", "auto"
 
 
-class Transport(Protocol):
+class Transport:
     """Carries the messages of one client."""
 
+    # Whether it can carry nothing more.
+    is_closed = False
+    # Whether all messages share one stream, so that closing it cancels no single request.
+    is_duplex = False
+    # Whether connections are kept for further requests: not if the upstream closes them without saying so.
+    keeps_connections = True
+    # Whether what belongs to no request is received, and how often its stream was opened.
+    is_followed = False
+    openings = 0
+    # Whether questions that do not name the request that they belong to are refused.
+    refuses_questions = False
+
     async def roundtrip(self, message: Message, headers: Mapping[str, str], listen: Listen, answer: Answer) -> Message:
-        """Send a request and return its response."""
+        """Send a request and return its response. `listen` gets the notifications that precede it.
+
+        `answer` handles requests of the upstream. Raises UpstreamFailed.
+        """
+        raise NotImplementedError
 
     async def post(self, message: Message, headers: Mapping[str, str]) -> None:
-        """Send a notification."""
+        """Send a notification or a response. Raises UpstreamFailed."""
+        raise NotImplementedError
 
     async def close(self) -> None:
         """Release what the transport holds."""
 
     async def retire(self) -> None:
         """Release what no request uses, and the rest once its requests have ended."""
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the transport can carry nothing more."""
-
-    @property
-    def is_duplex(self) -> bool:
-        """Whether all messages share one stream, so that closing it cancels no single request."""
+        await self.close()
 
     def attach(self, listen: Listen) -> None:
-        """Set the listener of notifications that belong to no request."""
+        """Set the listener of notifications that belong to no request, where they need no stream of their own."""
 
     def forget_session(self) -> None:
         """Forget the session, because another one is opened."""
 
-    def refuse_unrelated(self) -> None:
-        """Refuse questions that do not name the request that they belong to, from now on."""
-
     async def follow(self, headers: Mapping[str, str], listen: Listen) -> None:
         """Receive what belongs to no request, if that needs a stream of its own (from 2025-03-26)."""
-
-    @property
-    def is_followed(self) -> bool:
-        """Whether what belongs to no request is received."""
-
-    # How often the stream of what belongs to no request was opened.
-    openings: int
-    # Whether connections are kept for further requests: not if the upstream closes them without saying so.
-    keeps_connections: bool
 
 
 @dataclass

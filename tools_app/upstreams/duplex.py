@@ -11,7 +11,7 @@ from typing import Final
 
 from tools_app.core.http.errors import RequestFailed
 from tools_app.core.http.urls import InvalidUrl, Url
-from tools_app.upstreams.client import MAX_ANSWERING, Answer, Listen, Message, answer_unsupported, ignore
+from tools_app.upstreams.client import MAX_ANSWERING, Answer, Listen, Message, Transport, answer_unsupported, ignore
 from tools_app.upstreams.errors import UpstreamFailed
 from tools_app.upstreams.http import HttpTransport, parsed
 
@@ -28,12 +28,12 @@ class PendingRequest:
     answer: Answer
 
 
-class DuplexTransport:
+class DuplexTransport(Transport):
     """The base of such transports. Subclasses open the stream, write to it, and pass on what they read."""
 
     is_duplex = True
     openings = 1
-    keeps_connections = True
+    is_followed = True
 
     def __init__(self) -> None:
         self._pending: dict[int, PendingRequest] = {}
@@ -41,32 +41,10 @@ class DuplexTransport:
         self._on_message: Listen = ignore
         self._opening = asyncio.Lock()
         self._is_open = False
-        self._ended = False
-        self._refuses_questions = False
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the stream has ended."""
-        return self._ended
 
     def attach(self, listen: Listen) -> None:
         """Set the listener of notifications that belong to no request."""
         self._on_message = listen
-
-    def forget_session(self) -> None:
-        """Do nothing: the stream is the session."""
-
-    def refuse_unrelated(self) -> None:
-        """Refuse all questions from now on: none of them names its request."""
-        self._refuses_questions = True
-
-    async def follow(self, headers: Mapping[str, str], listen: Listen) -> None:
-        """Do nothing: the stream has everything."""
-
-    @property
-    def is_followed(self) -> bool:
-        """Whether the stream has not ended."""
-        return not self._ended
 
     async def roundtrip(self, message: Message, headers: Mapping[str, str], listen: Listen, answer: Answer) -> Message:
         """Send a request and return its response. Raises UpstreamFailed."""
@@ -84,10 +62,6 @@ class DuplexTransport:
         """Send a notification or a response. Raises UpstreamFailed."""
         await self._ensure_open()
         await self._write(message, headers)
-
-    async def retire(self) -> None:
-        """Close the stream, which all requests share."""
-        await self.close()
 
     async def close(self) -> None:
         """Close the stream."""
@@ -121,14 +95,14 @@ class DuplexTransport:
 
     def ended(self, message: str, cause: str = "") -> None:
         """Fail all requests without a response: the stream has ended, and their outcome is unknown."""
-        self._ended = True
+        self.is_closed, self.is_followed = True, False
         for pending in self._pending.values():
             if not pending.response.done():
                 pending.response.set_exception(UpstreamFailed(message, cause))
 
     async def _ensure_open(self) -> None:
         async with self._opening:
-            if self._ended:
+            if self.is_closed:
                 raise UpstreamFailed("The connection to the upstream has ended.", sent=False)
             if not self._is_open:
                 await self._open()
@@ -150,7 +124,7 @@ class DuplexTransport:
         """Answer a request of the upstream. It belongs to the only running request, if there is one."""
         if len(self._answering) >= MAX_ANSWERING:
             return
-        running = [] if self._refuses_questions else list(self._pending.values())
+        running = [] if self.refuses_questions else list(self._pending.values())
 
         async def respond() -> None:
             request_answer = running[0].answer if len(running) == 1 else None

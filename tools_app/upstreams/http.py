@@ -34,7 +34,7 @@ from tools_app.protocol import exact_json
 from tools_app.protocol.errors import RpcError
 from tools_app.protocol.inbound import SESSION_HEADER
 from tools_app.protocol.jsonrpc import decode
-from tools_app.upstreams.client import MAX_ANSWERING, Answer, Listen, Message, answer_unsupported
+from tools_app.upstreams.client import MAX_ANSWERING, Answer, Listen, Message, Transport, answer_unsupported
 from tools_app.upstreams.errors import LoopRefused, Refused, SessionExpired, TooLarge, UpstreamFailed, hold_result
 
 MAX_ID_LENGTH: Final = 1024
@@ -154,8 +154,11 @@ class Bounds:
     max_bytes: int
 
 
-class HttpTransport:
-    """The endpoint of one upstream with one credential. `headers` are sent with every request."""
+class HttpTransport(Transport):
+    """The endpoint of one upstream with one credential. `headers` are sent with every request.
+
+    Each request has a stream of its own, and the pool opens connections as needed.
+    """
 
     def __init__(
         self, url: Url, headers: Headers, allowed: Sequence[Network], bounds: Bounds, tenant: Hashable = None
@@ -167,33 +170,17 @@ class HttpTransport:
         self._allowed = allowed
         self._pool = self._new_pool()
         self._retired_pools: list[ConnectionPool] = []
-        self.keeps_connections = True
         self._answering: set[asyncio.Task[None]] = set()
         # The requests that are running, by their ids, with what answers the questions of each.
         self._running: dict[int, Answer] = {}
         self._following: asyncio.Task[None] | None = None
-        # Whether the session's own stream is open.
-        self.is_followed = False
-        self.openings = 0
-        self._refuses_questions = False
         self.session_id = ""
-
-    # Each request has a stream of its own, and the pool opens connections as needed.
-    is_closed = False
-    is_duplex = False
-
-    def attach(self, listen: Listen) -> None:
-        """Do nothing: `follow` gets the listener of its stream."""
 
     def forget_session(self) -> None:
         """Send no session id any more."""
         self.session_id = ""
         if self._following is not None:
             self._following.cancel()
-
-    def refuse_unrelated(self) -> None:
-        """Refuse the questions on the session's own stream from now on."""
-        self._refuses_questions = True
 
     async def follow(self, headers: Headers, listen: Listen) -> None:
         """Open the session's own stream, and open it again when it ends (2025-11-25, Streamable HTTP, §Listening).
@@ -318,7 +305,7 @@ class HttpTransport:
             listen(message)
         if not {"method", "id"} <= message.keys():
             return
-        running = [] if self._refuses_questions else list(self._running.values())
+        running = [] if self.refuses_questions else list(self._running.values())
         self.respond_later(message, headers, running[0] if len(running) == 1 else answer_unsupported)
 
     @asynccontextmanager

@@ -125,7 +125,7 @@ class SessionPool:
             session.used_at = monotonic()
             if profile and not has_ended:
                 session.is_discarded = True
-                session.client.transport.refuse_unrelated()
+                session.client.transport.refuses_questions = True
             if session.is_discarded and not session.call_count:
                 closing = asyncio.get_running_loop().create_task(self._close_discarded(session))
                 self._closing.add(closing)

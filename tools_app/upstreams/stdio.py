@@ -178,7 +178,7 @@ class StdioTransport(DuplexTransport):
     async def _measure(self, directory: Path) -> None:
         """End the process once its home holds too much."""
         assert self._process is not None
-        while not self._ended:
+        while not self.is_closed:
             began = asyncio.get_running_loop().time()
             try:
                 await asyncio.to_thread(home.check, directory, self._process.popen.pid)
@@ -201,17 +201,17 @@ class StdioTransport(DuplexTransport):
 
 def readable_paths(program: str, more: Sequence[str] = ()) -> list[str]:
     """Return what a program may read and execute. Raises UpstreamFailed if the hub's own data would be among it."""
-    wanted = [*SYSTEM_PATHS, *settings.MCPHUB_UPSTREAM_PATHS, *_installation(Path(program)), *more]
-    found = [str(Path(path).resolve()) for path in wanted if Path(path).exists()]
+    paths = [*SYSTEM_PATHS, *settings.MCPHUB_UPSTREAM_PATHS, *_installation(Path(program)), *more]
+    readable = [str(Path(path).resolve()) for path in paths if Path(path).exists()]
     data = Path(settings.MCPHUB_DATA_DIR).resolve()
-    for path in found:
+    for path in readable:
         if data.is_relative_to(path):
             raise UpstreamFailed(
                 "The command is not started: it could read the hub's own data.",
                 f"MCPHUB_DATA_DIR is within {path}, which the command may read",
                 sent=False,
             )
-    return found
+    return readable
 
 
 def _installation(program: Path) -> list[str]:
@@ -225,13 +225,13 @@ def _installation(program: Path) -> list[str]:
     if words and Path(words[0]).name == "env":
         words = [word for word in words[1:] if not word.startswith("-")]
     interpreter = shutil.which(words[0]) if words else None
-    found = []
+    directories = []
     for file in (program, *((Path(interpreter),) if interpreter else ())):
         for place in dict.fromkeys((file, file.resolve())):
             prefix = place.parent.parent
             is_prefix = place.parent.name == "bin" and (prefix / "lib").is_dir()
-            found.append(str(prefix if is_prefix and prefix not in {Path("/"), Path.home()} else place.parent))
-    return found
+            directories.append(str(prefix if is_prefix and prefix not in {Path("/"), Path.home()} else place.parent))
+    return directories
 
 
 def _named_paths(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -60,8 +60,8 @@ def page(admin: "ModelAdmin[Any]", request: HttpRequest) -> HttpResponse:
             admin.message_user(request, f"Connected to {upstream}. It offers {offered.summary}.", messages.SUCCESS)
         return HttpResponseRedirect(reverse(ADDRESS))
     waiting = Count("items", filter=Q(items__state__in=[ItemState.NEW, ItemState.CHANGED]))
-    found = rows.annotate(waiting_items=waiting).select_related("tenant", "status").order_by("tenant__name", "name")
-    upstreams = list(found[: MAX_SHOWN + 1])
+    counted = rows.annotate(waiting_items=waiting).select_related("tenant", "status").order_by("tenant__name", "name")
+    upstreams = list(counted[: MAX_SHOWN + 1])
     shown = upstreams[:MAX_SHOWN]
     problems = store.problems_of(shown)
     context = {

@@ -180,8 +180,8 @@ class UpstreamAdmin(SampleAdmin):
                 raise PermissionDenied
             self._act(request, upstream)
             return HttpResponseRedirect(_review_of(upstream))
-        found = upstream.items.select_related("upstream", "tool", "resource", "prompt")
-        items = list(found.order_by("kind", "name")[: MAX_SHOWN + 1])
+        offered = upstream.items.select_related("upstream", "tool", "resource", "prompt")
+        items = list(offered.order_by("kind", "name")[: MAX_SHOWN + 1])
         _, bad = service.partition_acceptable(items[:MAX_SHOWN])
         former = service.former_names(items[:MAX_SHOWN])
         rows = [_row(upstream, item, bad.get(item, ""), former.get(item, "")) for item in items[:MAX_SHOWN]]

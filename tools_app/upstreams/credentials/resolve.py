@@ -49,10 +49,10 @@ async def endpoint_for_call(endpoint: Endpoint, context: ToolContext) -> Endpoin
 
 async def held(endpoint: Endpoint, owner: Owner) -> Endpoint | None:
     """Return the endpoint with a stored credential, which is refreshed if it expired; None without one."""
-    found = await run_in_db_thread(_with_credential, endpoint, owner)
-    if not isinstance(found, UpstreamCredential):
-        return found
-    return await _refresh(endpoint, owner, found, at_once=found.failures == 0)
+    stored = await run_in_db_thread(_with_credential, endpoint, owner)
+    if not isinstance(stored, UpstreamCredential):
+        return stored
+    return await _refresh(endpoint, owner, stored, at_once=stored.failures == 0)
 
 
 async def endpoint_for_tenant(endpoint: Endpoint) -> Endpoint | None:
@@ -76,9 +76,9 @@ def endpoint_for_listing(endpoint: Endpoint, person_id: int | None) -> Endpoint:
     if person_id is not None and endpoint.sign_in.owner == CredentialOwner.PERSON:
         owners.append(Owner(person_id=person_id))
     for owner in owners:
-        found = _with_credential(endpoint, owner)
-        if isinstance(found, Endpoint):
-            return found
+        stored = _with_credential(endpoint, owner)
+        if isinstance(stored, Endpoint):
+            return stored
     return endpoint
 
 
@@ -190,8 +190,8 @@ def _with_credential(endpoint: Endpoint, owner: Owner) -> Endpoint | UpstreamCre
 def _newer(endpoint: Endpoint, owner: Owner) -> tuple[Endpoint | None, UpstreamCredential | None]:
     """Return the endpoint with the stored credential if that is not the one it has, and the stored one."""
     row = store.of_owner(endpoint.id, owner).first()
-    found = _apply(endpoint, owner, row)
-    return (found if found is not None and found.headers != endpoint.headers else None), row
+    stored = _apply(endpoint, owner, row)
+    return (stored if stored is not None and stored.headers != endpoint.headers else None), row
 
 
 def _apply(endpoint: Endpoint, owner: Owner, row: UpstreamCredential | None) -> Endpoint | None:

@@ -41,7 +41,7 @@ def prepared(upstream_id: UUID) -> Path:
 def check(directory: Path, process: int | None = None) -> None:
     """Raise HomeFull if a directory holds too much, together with what `process` and its descendants deleted."""
     size, counted = 0, 0
-    seen: set[int] = set()
+    counted_inodes: set[int] = set()
     waiting = [str(directory)]
     try:
         device = directory.stat().st_dev
@@ -51,11 +51,11 @@ def check(directory: Path, process: int | None = None) -> None:
                     counted += 1
                     with suppress(FileNotFoundError):
                         status = entry.stat(follow_symlinks=False)
-                        if status.st_ino not in seen:
+                        if status.st_ino not in counted_inodes:
                             size += status.st_blocks * BLOCK
                         # Other names of the same file take no space.
                         if status.st_nlink > 1:
-                            seen.add(status.st_ino)
+                            counted_inodes.add(status.st_ino)
                         if stat.S_ISDIR(status.st_mode):
                             waiting.append(entry.path)
                     if counted > MAX_FILES:

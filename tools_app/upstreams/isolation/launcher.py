@@ -181,10 +181,10 @@ def _run(specification: dict[str, Any], command: list[str], environment: dict[st
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if specification["cgroup"]:
             _write(f"{specification['cgroup']}/cgroup.procs", "0")
-        for limit, most in (*LIMITS, (resource.RLIMIT_DATA, DATA_BYTES)):
+        for limit, value in (*LIMITS, (resource.RLIMIT_DATA, DATA_BYTES)):
             hard = resource.getrlimit(limit)[1]
-            most = most if hard == resource.RLIM_INFINITY else min(most, hard)  # noqa: PLW2901
-            resource.setrlimit(limit, (most, most))
+            bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(limit, (bound, bound))
         os.chdir(specification["directory"])
         restrict(specification["readable"], specification["writable"], network=specification["network"])
         if not specification["network"]:
@@ -250,8 +250,8 @@ def _supervise(group: int, cgroup: str) -> int:
         with suppress(OSError):
             os.close(descriptor)
     while True:
-        found, status = os.waitpid(-1, 0)
-        if found == group:
+        ended, status = os.waitpid(-1, 0)
+        if ended == group:
             _kill_all(group, cgroup)
             return os.waitstatus_to_exitcode(status)
 
