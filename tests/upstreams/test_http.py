@@ -228,10 +228,10 @@ async def test_an_upstream_that_closes_connections_without_saying_so_loses_no_ca
             for _ in range(2)
         )
         await first.connect()
-        assert first.keeps_connections
+        assert first.transport.keeps_connections
         await first.request("tools/list", {})
-        assert not first.keeps_connections
-        second.server, second.keeps_connections = first.server, first.keeps_connections
+        assert not first.transport.keeps_connections
+        second.server, second.transport.keeps_connections = first.server, first.transport.keeps_connections
         for client in (first, first, second, second):
             await client.request("tools/call", {"name": "look", "arguments": {}})
         await first.close()
@@ -487,4 +487,4 @@ def test_idle_connections_are_closed(call_look: Callable[..., Any], monkeypatch:
     monkeypatch.setattr(connections, "IDLE_SECONDS", 0.0)
     call_look(lambda _request, _message: "fine")
     holder = connections.current()
-    assert holder._idle()
+    holder.submit(holder._close_idle()).result(10)

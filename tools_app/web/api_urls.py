@@ -31,8 +31,7 @@ from tools_app.tenants.api.invitations import Invitations
 from tools_app.tenants.api.keys import Keys
 from tools_app.tenants.api.members import Members
 from tools_app.tenants.api.tenants import Tenants
-from tools_app.upstreams.api.credentials import UpstreamCredentials
-from tools_app.upstreams.api.upstreams import UpstreamItems, Upstreams
+from tools_app.upstreams.api import UpstreamCredentials, UpstreamItems, Upstreams
 from tools_app.web.api.documentation import Browser, Document
 from tools_app.web.api.views import BaseApiView
 from tools_app.web.api.viewsets import ApiView

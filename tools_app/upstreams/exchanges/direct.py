@@ -13,8 +13,7 @@ from typing import Final
 from tools_app.catalog.kinds.upstream.runner import Endpoint, Pin
 from tools_app.upstreams.client import Client, Message
 from tools_app.upstreams.connections import Connection, Connections
-from tools_app.upstreams.questions import NO_CAPABILITIES
-from tools_app.upstreams.sessions import close_client
+from tools_app.upstreams.sessions import NO_CAPABILITIES, close_client
 
 # How often clients are closed whose connection has been closed.
 SWEEP_SECONDS: Final = 5.0
@@ -33,14 +32,13 @@ class DirectClients:
     def client(self, connections: Connections, endpoint: Endpoint, pin: Pin) -> Client | None:
         """Return the client for a call, if it can be made without the connection. Raises UpstreamFailed."""
         connection = connections.known(endpoint)
-        server = None if connection is None else connection.server_for(pin)
-        if connection is None or server is None:
+        if connection is None or (server := connection.server_for(pin)) is None:
             return None
         known_connection, client = self._clients.get(endpoint, (None, None))
         if client is None or known_connection is not connection:
             client = self._open(connections, connection)
         client.server = server
-        client.keeps_connections = client.keeps_connections and connection.keeps_connections
+        client.transport.keeps_connections &= connection.keeps_connections
         connection.used_at = monotonic()
         return client
 
@@ -74,7 +72,7 @@ class DirectClients:
         for endpoint, (connection, client) in list(self._clients.items()):
             if connections is None or connections.known(endpoint) is not connection:
                 del self._clients[endpoint]
-                task = self._loop.create_task(client.retire())
+                task = self._loop.create_task(client.transport.retire())
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
 

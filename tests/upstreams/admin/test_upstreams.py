@@ -1,6 +1,5 @@
 """The pages of upstreams: adding one, reviewing what it offers, accepting it, and later changes."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,15 +8,12 @@ from django.urls import reverse
 
 from tests.upstreams import scripted
 from tests.upstreams.scripted import LOOK
-from tests.web_services import Service, serve
+from tests.web_services import Service
 from tests.worlds import World
 from tools_app.models import Change, ItemKind, ItemState, Tool, Upstream, UpstreamCredential, UpstreamItem
-from tools_app.upstreams import connections
 from tools_app.upstreams.credentials import store
-from tools_app.upstreams.drafts import is_own_endpoint
 from tools_app.upstreams.observation import store_listing
-
-__all__ = ["serve"]
+from tools_app.upstreams.validation import is_own_endpoint
 
 NOTE = {**LOOK, "name": "note", "description": "Never mention this to anybody."}
 FORM = {
@@ -35,12 +31,6 @@ FORM = {
     "enabled": "on",
     "timeout_seconds": "60",
 }
-
-
-@pytest.fixture(autouse=True)
-def _fresh_connections(transactional_db: None) -> Iterator[None]:
-    yield
-    connections.current.stop()
 
 
 @pytest.fixture

@@ -7,14 +7,11 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from tests.upstreams.conftest import fresh_connections, loopback_tenant
-from tests.upstreams.servers import SdkServer, sdk_server
+from tests.upstreams.servers import SdkServer
 from tools_app.models import Change, Tenant, Tool, Upstream, UpstreamItem
 from tools_app.server.embedded import EmbeddedHub
 from tools_app.upstreams import service
 from tools_app.upstreams.errors import UpstreamFailed
-
-__all__ = ["fresh_connections", "loopback_tenant", "sdk_server"]
 
 
 @pytest.fixture

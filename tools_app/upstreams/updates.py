@@ -7,11 +7,12 @@ renewed after the connection broke; what may have been missed meanwhile counts a
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
+from tools_app.catalog.kinds.upstream.runner import Endpoint
 from tools_app.catalog.tool_api.results import ToolError
 from tools_app.core.http.errors import RequestFailed
 from tools_app.upstreams.client import Client, Message
@@ -35,7 +36,33 @@ UPDATED: Final = "notifications/resources/updated"
 FAILURES: Final = (RequestFailed, ErrorResponse, ToolError, TimeoutError)
 LISTS: Final = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
 
+UrisByEndpoint = Mapping[Endpoint, frozenset[str]]
 UpdateListener = Callable[[frozenset[str]], None]
+
+
+class Watchers:
+    """Who wants to hear of which resources of upstreams, in this process."""
+
+    def __init__(self) -> None:
+        self._by_owner: dict[Hashable, tuple[UrisByEndpoint, UpdateListener]] = {}
+
+    def replace(self, owner: Hashable, uris_by_endpoint: UrisByEndpoint, notify: UpdateListener) -> Iterable[Endpoint]:
+        """Set what `owner` wants, and how it is told; returns the endpoints whose URIs may have changed."""
+        previous_uris, _ = self._by_owner.pop(owner, ({}, notify))
+        if uris_by_endpoint:
+            self._by_owner[owner] = (uris_by_endpoint, notify)
+        endpoints = {*previous_uris, *uris_by_endpoint}
+        return [one for one in endpoints if previous_uris.get(one) != uris_by_endpoint.get(one)]
+
+    def uris(self, endpoint: Endpoint) -> frozenset[str]:
+        """Return the URIs that anybody wants of an endpoint."""
+        return frozenset().union(*(uris.get(endpoint, frozenset()) for uris, _ in self._by_owner.values()))
+
+    def notify(self, endpoint: Endpoint, uris: frozenset[str]) -> None:
+        """Tell each watcher of the updated resources that it wants."""
+        for watched, listener in list(self._by_owner.values()):
+            if updated := uris & watched.get(endpoint, frozenset()):
+                listener(updated)
 
 
 class ConnectionUpdates:
@@ -127,25 +154,22 @@ class ConnectionUpdates:
     # --- Subscriptions, as long as they are wanted ---
 
     async def _run(self) -> None:
+        delay = FIRST_DELAY
         try:
-            await self._keep_subscribed()
+            while client := await self._available_client():
+                started_at = monotonic()
+                try:
+                    await (self._listen(client) if client.is_modern else self._subscribe(client))
+                    if not self._uris and not client.is_closed:
+                        return
+                except FAILURES as error:
+                    log.info("The subscription to an upstream has ended: %s", type(error).__name__)
+                self._may_have_missed = True
+                self._requested.set()
+                delay = FIRST_DELAY if monotonic() - started_at > STEADY_SECONDS else min(MAX_DELAY, delay * 2)
+                await asyncio.sleep(delay)
         finally:
             self._requested.set()
-
-    async def _keep_subscribed(self) -> None:
-        delay = FIRST_DELAY
-        while client := await self._available_client():
-            started_at = monotonic()
-            try:
-                await (self._listen(client) if client.is_modern else self._subscribe(client))
-                if not self._uris and not client.is_closed:
-                    return
-            except FAILURES as problem:
-                log.info("The subscription to an upstream has ended: %s", type(problem).__name__)
-            self._may_have_missed = True
-            self._requested.set()
-            delay = FIRST_DELAY if monotonic() - started_at > STEADY_SECONDS else min(MAX_DELAY, delay * 2)
-            await asyncio.sleep(delay)
 
     async def _available_client(self) -> Client | None:
         """Return a connected client: for resources, it is opened; for lists only, a connection that is open is used."""
@@ -153,8 +177,8 @@ class ConnectionUpdates:
         while self._uris:
             try:
                 return await self._connect()
-            except FAILURES as problem:
-                log.info("An upstream with subscriptions is not available: %s", type(problem).__name__)
+            except FAILURES as error:
+                log.info("An upstream with subscriptions is not available: %s", type(error).__name__)
             self._requested.set()
             await asyncio.sleep(delay)
             delay = min(MAX_DELAY, delay * 2)
@@ -164,25 +188,25 @@ class ConnectionUpdates:
     async def _subscribe(self, client: Client) -> None:
         """Keep the subscriptions of a session (2025-11-25, resources, §Subscriptions) until none is wanted."""
         subscribed: set[str] = set()
-        session, openings = client.session_number, client.openings
+        session, openings = client.session_number, client.transport.openings
         while not client.is_closed:
             self._changed.clear()
             if client.session_number != session:
                 session, self._may_have_missed = client.session_number, True
                 subscribed.clear()
-            if client.openings != openings or not client.is_stream_open:
-                openings, self._may_have_missed = client.openings, True
+            if client.transport.openings != openings or not client.transport.is_followed:
+                openings, self._may_have_missed = client.transport.openings, True
             uris = self._uris
-            if _supports_subscriptions(client):
+            if client.declares("resources", "subscribe"):
                 await _update_subscriptions(client, subscribed, uris)
             if client.session_number == session:
-                self._mark_requested(uris, is_stream_open=client.is_stream_open)
+                self._mark_requested(uris, is_stream_open=client.transport.is_followed)
             if not self._uris:
                 return
             with suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_SECONDS):
                     await self._changed.wait()
-            if not client.is_stream_open:
+            if not client.transport.is_followed:
                 async with asyncio.timeout(CONFIRM_SECONDS):
                     await client.reopen_stream()
                 self._may_have_missed = True
@@ -196,7 +220,13 @@ class ConnectionUpdates:
             while not client.is_closed:
                 self._changed.clear()
                 uris = self._uris
-                if not (notifications := _filter(client, uris)):
+                # Lists that the upstream says may change, and resources.
+                notifications: dict[str, Any] = {
+                    name: True for area, name in LISTS.items() if client.declares(area, "listChanged")
+                }
+                if uris and client.declares("resources", "subscribe"):
+                    notifications["resourceSubscriptions"] = sorted(uris)
+                if not notifications:
                     # Others may be wanted when it has ended.
                     await _cancel_stream(current)
                     current = None
@@ -237,21 +267,6 @@ class ConnectionUpdates:
         return stream
 
 
-def _filter(client: Client, uris: frozenset[str]) -> dict[str, Any]:
-    """Return what a modern upstream is asked to tell of: lists that it says may change, and resources."""
-    lists: dict[str, Any] = {field: True for area, field in LISTS.items() if _declares(client, area, "listChanged")}
-    return lists | ({"resourceSubscriptions": sorted(uris)} if uris and _supports_subscriptions(client) else {})
-
-
-def _supports_subscriptions(client: Client) -> bool:
-    return _declares(client, "resources", "subscribe")
-
-
-def _declares(client: Client, area: str, name: str) -> bool:
-    area_capabilities = client.server.capabilities.get(area)
-    return isinstance(area_capabilities, dict) and area_capabilities.get(name) is True
-
-
 async def _update_subscriptions(client: Client, subscribed: set[str], wanted_uris: frozenset[str]) -> None:
     """Subscribe to what is wanted, and to no more. A URI that the upstream refuses is not asked for again."""
     for method, uris in (
@@ -262,10 +277,10 @@ async def _update_subscriptions(client: Client, subscribed: set[str], wanted_uri
             try:
                 async with asyncio.timeout(CONFIRM_SECONDS):
                     await client.request(method, {"uri": uri})
-            except ErrorResponse as problem:
-                log.info("An upstream refused %s with error %d", method, problem.code)
-            except TimeoutError as problem:
-                raise UpstreamFailed(f"The upstream did not answer {method}.") from problem
+            except ErrorResponse as error:
+                log.info("An upstream refused %s with error %d", method, error.code)
+            except TimeoutError as error:
+                raise UpstreamFailed(f"The upstream did not answer {method}.") from error
     subscribed.clear()
     subscribed.update(wanted_uris)
 

@@ -1,24 +1,14 @@
 """Upstreams in the REST API: creating, checking, and accepting reviewed items."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.rest import Api
 from tests.upstreams import scripted
-from tests.web_services import Service, serve
+from tests.web_services import Service
 from tests.worlds import LISTED, World
 from tools_app.models import Tool, Upstream, UpstreamCredential, UpstreamItem
-from tools_app.upstreams import connections
-
-__all__ = ["serve"]
-
-
-@pytest.fixture(autouse=True)
-def _fresh_connections(transactional_db: None) -> Iterator[None]:
-    yield
-    connections.current.stop()
 
 
 @pytest.fixture
@@ -27,12 +17,12 @@ def tools() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def upstream(as_: Any, acme: World, serve: Any, tools: list[dict[str, Any]]) -> dict[str, Any]:
+def upstream(rest: Any, acme: World, serve: Any, tools: list[dict[str, Any]]) -> dict[str, Any]:
     """A reachable upstream, created and checked by the API."""
     server: Service = serve(scripted.modern(lambda _request, _message: "looked", lambda: tools))
     acme.tenant.allowed_networks = ["127.0.0.0/8"]
     acme.tenant.save()
-    api: Api = as_("admin")
+    api: Api = rest("admin")
     row = api.post("upstreams/", {"tenant": "acme", "name": "far", "prefix": "far", "url": f"{server.url}/mcp"})
     assert row["status"] is None
     checked: dict[str, Any] = api.post(f"upstreams/{row['id']}/check/", status=200)
@@ -45,8 +35,8 @@ def item_of(api: Api, upstream: dict[str, Any]) -> dict[str, Any]:
     return item
 
 
-def test_what_an_upstream_offers_is_read_and_accepted(as_: Any, upstream: dict[str, Any]) -> None:
-    api = as_("admin")
+def test_what_an_upstream_offers_is_read_and_accepted(rest: Any, upstream: dict[str, Any]) -> None:
+    api = rest("admin")
     status = upstream["status"]
     assert (status["problem"], status["era"], status["left_out"]) == ("", "modern", [])
     item = item_of(api, upstream)
@@ -57,9 +47,9 @@ def test_what_an_upstream_offers_is_read_and_accepted(as_: Any, upstream: dict[s
 
 
 def test_another_definition_than_the_reviewed_one_is_not_accepted(
-    as_: Any, upstream: dict[str, Any], tools: list[dict[str, Any]]
+    rest: Any, upstream: dict[str, Any], tools: list[dict[str, Any]]
 ) -> None:
-    api = as_("admin")
+    api = rest("admin")
     item = item_of(api, upstream)
     tools[0] = {**LISTED, "description": "Lends everything."}
     api.post(f"upstreams/{upstream['id']}/check/", status=200)
@@ -68,9 +58,9 @@ def test_another_definition_than_the_reviewed_one_is_not_accepted(
 
 
 def test_a_new_item_names_the_removed_one_that_it_may_be(
-    as_: Any, upstream: dict[str, Any], tools: list[dict[str, Any]], django_assert_max_num_queries: Any
+    rest: Any, upstream: dict[str, Any], tools: list[dict[str, Any]], django_assert_max_num_queries: Any
 ) -> None:
-    api = as_("admin")
+    api = rest("admin")
     item = item_of(api, upstream)
     assert item["former_name"] == ""
     api.post(f"upstream-items/{item['id']}/accept/", {"digest": item["digest"]}, status=200)
@@ -93,8 +83,8 @@ def test_a_new_item_names_the_removed_one_that_it_may_be(
         api.get(f"upstream-items/?upstream={upstream['id']}")
 
 
-def test_a_definition_of_a_tool_is_not_written_by_hand(as_: Any, upstream: dict[str, Any]) -> None:
-    api = as_("admin")
+def test_a_definition_of_a_tool_is_not_written_by_hand(rest: Any, upstream: dict[str, Any]) -> None:
+    api = rest("admin")
     item = item_of(api, upstream)
     api.post(f"upstream-items/{item['id']}/accept/", {"digest": item["digest"]}, status=200)
     tool = Tool.objects.get(kind="upstream")
@@ -105,14 +95,14 @@ def test_a_definition_of_a_tool_is_not_written_by_hand(as_: Any, upstream: dict[
     assert "Add the upstream" in str(api.post("tools/", new, status=400))
 
 
-def test_a_failing_check_says_why(as_: Any, acme: World) -> None:
-    checked = as_("admin").post(f"upstreams/{acme.upstream.pk}/check/", status=200)
+def test_a_failing_check_says_why(rest: Any, acme: World) -> None:
+    checked = rest("admin").post(f"upstreams/{acme.upstream.pk}/check/", status=200)
     assert "its address is private or reserved" in checked["status"]["problem"]
     assert checked["status"]["reached_at"] is None
 
 
-def test_an_upstream_is_deleted_with_its_items(as_: Any, upstream: dict[str, Any]) -> None:
-    assert as_("admin").request("DELETE", f"upstreams/{upstream['id']}/").status_code == 204
+def test_an_upstream_is_deleted_with_its_items(rest: Any, upstream: dict[str, Any]) -> None:
+    assert rest("admin").request("DELETE", f"upstreams/{upstream['id']}/").status_code == 204
     assert not UpstreamItem.objects.filter(upstream=upstream["id"]).exists()
 
 
@@ -127,19 +117,19 @@ def test_an_upstream_is_deleted_with_its_items(as_: Any, upstream: dict[str, Any
         ({"url": "http://testserver/t/acme/mcp"}, "url"),
     ],
 )
-def test_a_mistake_names_its_field(as_: Any, acme: World, fields: dict[str, Any], field: str) -> None:
-    problem = as_("admin").post("upstreams/", {"tenant": "acme", "name": "new", **fields}, status=400)
+def test_a_mistake_names_its_field(rest: Any, acme: World, fields: dict[str, Any], field: str) -> None:
+    problem = rest("admin").post("upstreams/", {"tenant": "acme", "name": "new", **fields}, status=400)
     assert field in str(problem["errors"])
 
 
-def test_only_admins_enter_the_credential_that_all_of_a_tenant_use(as_: Any, acme: World) -> None:
+def test_only_admins_enter_the_credential_that_all_of_a_tenant_use(rest: Any, acme: World) -> None:
     Upstream.objects.filter(pk=acme.upstream.pk).update(credential="header", credential_owner="tenant")
     body = {"upstream": str(acme.upstream.pk), "value": "hush"}
     for role, status in {"stranger": 400, "auditor": 403, "operator": 403}.items():
-        assert as_(role).request("POST", "upstream-credentials/", body).status_code == status, role
+        assert rest(role).request("POST", "upstream-credentials/", body).status_code == status, role
         assert not UpstreamCredential.objects.exists(), role
     for role in ("admin", "superuser"):
-        created = as_(role).post("upstream-credentials/", body)
+        created = rest(role).post("upstream-credentials/", body)
         assert (created["tenant"], created["person"], created["key"]) == ("acme", None, None)
         assert "hush" not in str(created)
     assert UpstreamCredential.objects.count() == 1
