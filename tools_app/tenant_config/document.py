@@ -82,6 +82,9 @@ def _faults(value: Any) -> Iterator[Problem]:
             for name, row in rows.items():
                 if not isinstance(row, dict):
                     yield Problem((section.name, name), "must be an object with its fields.")
+                # The contents of a file are bytes.
+                elif not _is_json({field: held for field, held in row.items() if not isinstance(held, bytes)}):
+                    yield Problem((section.name, name), "has a value that is not JSON.")
 
 
 def _tenant_faults(settings: Any) -> Iterator[Problem]:
