@@ -61,13 +61,11 @@ def test_a_server_that_cannot_be_reached_is_not_added(
     assert not Upstream.objects.exists()
 
 
-@pytest.mark.parametrize("words", [("/mcp",), ("/t/acme/mcp",), ("/sse", "--sse")])
 def test_the_hub_itself_is_not_added_and_no_sign_in_is_asked_for(
-    hub: EmbeddedHub, tenant: Tenant, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+    hub: EmbeddedHub, tenant: Tenant, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, *more = words
     with pytest.raises(CommandError, match="the URL of the upstream leads back to it"):
-        run(capsys, "--name", "self", "--url", f"{hub.url}{path}", *more)
+        run(capsys, "--name", "self", "--url", f"{hub.url}/sse", "--sse")
     assert not Upstream.objects.exists()
 
 
@@ -99,7 +97,6 @@ def test_the_operator_allows_a_private_address_by_adding_it_for_this_url_only(
     [
         (("--name", "books"), "Give --url URL, or a command after --."),
         (("--name", "bo oks", "--url", "http://127.0.0.1/mcp"), "Use letters, digits"),
-        (("--name", "books", "--url", "ftp://x"), "Invalid URL"),
         (("--name", "books", "--url", "http://x/", "--header", "Host: x"), "set by the hub"),
         (("--name", "books", "--", "sh", "-c", "true"), "process has ended"),
     ],

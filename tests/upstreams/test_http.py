@@ -450,16 +450,6 @@ def test_an_address_that_is_no_longer_allowed_is_not_called(
 # --- Loops ---
 
 
-def test_a_hub_that_is_its_own_upstream_is_noticed_when_it_is_added(
-    hub: EmbeddedHub, loopback_tenant: Tenant, key: str
-) -> None:
-    upstream = Upstream.objects.create(
-        tenant=loopback_tenant, name="self", url=f"{hub.url}/mcp", headers={"Authorization": f"Bearer {key}"}
-    )
-    with pytest.raises(UpstreamFailed, match="the URL of the upstream leads back to it"):
-        service.discover(upstream)
-
-
 @pytest.mark.parametrize(("path", "transport"), [("/mcp", "http"), ("/t/acme/mcp", "http"), ("/sse", "sse")])
 def test_a_circle_is_named_before_a_sign_in_is_asked_for(
     hub: EmbeddedHub, loopback_tenant: Tenant, path: str, transport: str

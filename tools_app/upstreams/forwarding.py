@@ -197,21 +197,19 @@ class ConnectionForwarder:
     ) -> T:
         """Send a request with the credential of its call. One that the upstream refused is sent with a new token."""
         endpoint = await resolve.endpoint_for_call(endpoint, context)
-        try:
-            return await self._send(endpoint, pin, request, context, convert)
-        except Refused as error:
-            if endpoint.sign_in is None:
-                raise _failed(endpoint, error) from error
-            owner = resolve.owner_of(endpoint.sign_in, context.caller)
-            renewed = await resolve.endpoint_after_refusal(endpoint, owner, error)
-            if renewed is None:
-                message = await resolve.explain_refusal(endpoint, owner, error)
-                raise (ToolError(message) if message else _failed(endpoint, error)) from error
-        try:
-            return await self._send(renewed, pin, request, context, convert)
-        except Refused as error:
-            message = await resolve.explain_refusal(renewed, owner, error)
-            raise (ToolError(message) if message else _failed(renewed, error)) from error
+        is_renewed = False
+        while True:
+            try:
+                return await self._send(endpoint, pin, request, context, convert)
+            except Refused as error:
+                if endpoint.sign_in is None:
+                    raise _failed(endpoint, error) from error
+                owner = resolve.owner_of(endpoint.sign_in, context.caller)
+                renewed = None if is_renewed else await resolve.endpoint_after_refusal(endpoint, owner, error)
+                if renewed is None:
+                    message = await resolve.explain_refusal(endpoint, owner, error)
+                    raise (ToolError(message) if message else _failed(endpoint, error)) from error
+            endpoint, is_renewed = renewed, True
 
     async def _send(
         self, endpoint: Endpoint, pin: Pin, request: ForwardedRequest, context: ToolContext, convert: Convert[T]
@@ -240,10 +238,9 @@ class ConnectionForwarder:
         except ToolError as error:
             raise ToolError(sanitized(scrubber.beginning(str(error), LARGE_BYTES))) from error
 
-        def converted() -> T:
-            return convert(scrubber.value(result) if endpoint.secrets else result)
-
-        return await large_work.run(size_of(result), converted)
+        return await large_work.run(
+            size_of(result), lambda: convert(scrubber.value(result) if endpoint.secrets else result)
+        )
 
 
 def _failed(endpoint: Endpoint, error: UpstreamFailed) -> UpstreamFailed:

@@ -178,7 +178,7 @@ def partition_acceptable(items: Iterable[UpstreamItem]) -> tuple[list[UpstreamIt
         try:
             if key in acceptable:
                 raise NotAcceptable(f"Another one would be offered as {key[1]}, too.")
-            _check(item, item.proposed or item.accepted or {})
+            _check(item, proposal_of(item))
             acceptable[key] = item
         except NotAcceptable as error:
             problems[item] = str(error)
@@ -222,9 +222,15 @@ def _digest_without_name(definition: dict[str, Any] | None) -> str:
     return kind.digest_of({key: value for key, value in (definition or {}).items() if key not in name_fields})
 
 
+def proposal_of(item: UpstreamItem) -> dict[str, Any]:
+    """Return the definition that accepting the item would accept."""
+    proposal: dict[str, Any] = item.proposed if item.proposed is not None else item.accepted or {}
+    return proposal
+
+
 def proposal_digest(item: UpstreamItem) -> str:
     """Return the digest of the definition that accepting the item would accept."""
-    return kind.digest_of(item.proposed if item.proposed is not None else item.accepted or {})
+    return kind.digest_of(proposal_of(item))
 
 
 def row_of(item: UpstreamItem) -> Tool | Resource | Prompt | None:

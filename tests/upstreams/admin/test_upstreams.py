@@ -93,8 +93,6 @@ def test_adding_leads_to_the_review_and_offers_nothing(admin: Client, page: Any,
     [
         ({"url": "nowhere"}, "Invalid URL"),
         ({"transport": "stdio", "url": "", "command": '["sh"]'}, "does not allow this command"),
-        ({"headers": '{"Host": "x"}'}, "this header is set by the hub"),
-        ({"headers": '{"X-A": "{name}"}'}, "only {secret:NAME} is possible here"),
         ({"name": "acme_books"}, "already exists"),
         ({"url": "http://testserver/t/rival/mcp"}, "call itself in a circle"),
     ],

@@ -277,13 +277,12 @@ def _row(upstream: Upstream, item: UpstreamItem, problem: str, former: str) -> R
     state = ItemState(item.state)
     waits = service.is_pending(item)
     named = item.kind in {ItemKind.TOOL, ItemKind.PROMPT}
-    proposed = item.proposed if item.proposed is not None else item.accepted
     return ReviewRow(
         item=item,
         offered_as=service.offered_name(upstream, item.name) if named else item.name,
         state=badge(state.label, STATES[state]),
         problem=problem,
         may_accept=waits and not problem,
-        lines=diff.lines(item.accepted or {}, proposed or {}) if waits else [],
+        lines=diff.lines(item.accepted or {}, service.proposal_of(item)) if waits else [],
         former=former,
     )

@@ -36,7 +36,16 @@ class DirectClients:
             return None
         known_connection, client = self._clients.get(endpoint, (None, None))
         if client is None or known_connection is not connection:
-            client = self._open(connections, connection)
+            self._connections = connections
+            self._drop_closed()
+
+            def on_notification(message: Message) -> None:
+                connections.call_soon(partial(connection.handle_notification, message))
+
+            client = connection.open_client(endpoint, on_notification, NO_CAPABILITIES)
+            self._clients[endpoint] = (connection, client)
+            if self._timer is None:
+                self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep)
         client.server = server
         client.transport.keeps_connections &= connection.keeps_connections
         connection.used_at = monotonic()
@@ -49,28 +58,14 @@ class DirectClients:
         clients, self._clients = list(self._clients.values()), {}
         await asyncio.gather(*self._closing, *(close_client(client) for _, client in clients))
 
-    def _open(self, connections: Connections, connection: Connection) -> Client:
-        self._connections = connections
-        self._drop_closed()
-
-        def on_notification(message: Message) -> None:
-            connections.call_soon(partial(connection.handle_notification, message))
-
-        client = connection.open_client(connection.endpoint, on_notification, NO_CAPABILITIES)
-        self._clients[connection.endpoint] = (connection, client)
-        if self._timer is None:
-            self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep)
-        return client
-
     def _sweep(self) -> None:
         self._drop_closed()
         self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep) if self._clients else None
 
     def _drop_closed(self) -> None:
         """Drop the clients whose connection was closed: idle, or replaced by one with other credentials or rules."""
-        connections = self._connections
         for endpoint, (connection, client) in list(self._clients.items()):
-            if connections is None or connections.known(endpoint) is not connection:
+            if self._connections is None or self._connections.known(endpoint) is not connection:
                 del self._clients[endpoint]
                 task = self._loop.create_task(client.transport.retire())
                 self._closing.add(task)
