@@ -59,9 +59,7 @@ def allow(
     """
     expires_at = timezone.now() + timedelta(days=days)
     with transaction.atomic():
-        row, is_new = _get_or_create(
-            tenant, person, client, names=names, scope=scope, redirect_uri=redirect_uri, expires_at=expires_at
-        )
+        row, is_new = _get_or_create(tenant, person, client, names, expires_at, scope=scope, redirect_uri=redirect_uri)
         if not is_new:
             tokens.lock(row)
             key = row.key
@@ -84,7 +82,7 @@ def allow_by_assertion(tenant: Tenant, person: User, client: OAuthClient) -> Con
     until = timezone.now() + timedelta(days=ASSERTED_DAYS)
     with transaction.atomic():
         row, is_new = _get_or_create(
-            tenant, person, client, scope=" ".join(scopes.SCOPES), expires_at=until, asserted_until=until
+            tenant, person, client, (), until, scope=" ".join(scopes.SCOPES), asserted_until=until
         )
         if not is_new:
             tokens.lock(row)
@@ -101,17 +99,9 @@ def was_asked_for(connection: Connection) -> bool:
 
 
 def _get_or_create(
-    tenant: Tenant,
-    person: User,
-    client: OAuthClient,
-    *,
-    scope: str,
-    expires_at: datetime,
-    names: Sequence[str] = (),
-    redirect_uri: str = "",
-    asserted_until: datetime | None = None,
+    tenant: Tenant, person: User, client: OAuthClient, names: Sequence[str], expires_at: datetime, **columns: Any
 ) -> tuple[Connection, bool]:
-    """Return the connection of a person's client in a tenant, and whether it is new."""
+    """Return the connection of a person's client in a tenant, and whether it is new. A new one gets these columns."""
     rows = Connection.objects.filter(tenant=tenant, person=person, client=client)
     if row := rows.first():
         return row, False
@@ -126,15 +116,7 @@ def _get_or_create(
                 # The key itself is thrown away: only tokens lead to this row.
                 prefix=keys.CONNECTION_PREFIX,
             )
-            row = Connection.objects.create(
-                tenant=tenant,
-                person=person,
-                client=client,
-                key_id=key.pk,
-                scope=scope,
-                redirect_uri=redirect_uri,
-                asserted_until=asserted_until,
-            )
+            row = Connection.objects.create(tenant=tenant, person=person, client=client, key_id=key.pk, **columns)
     except IntegrityError:
         # Another request was first.
         return rows.get(), False

@@ -5,7 +5,9 @@ issuer has a redirect URI of its own, so that one which sends people on to anoth
 """
 
 import time
+from collections.abc import Callable
 from datetime import datetime
+from functools import wraps
 from typing import Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
@@ -47,6 +49,7 @@ MAX_NEXT_BYTES: Final = 2048
 MAX_SLUG: Final = 63
 MAX_CODE: Final = 4000
 MAX_REQUESTS: Final = 60
+View = Callable[..., HttpResponse]
 
 
 @never_cache
@@ -78,12 +81,26 @@ def tenant_sign_in(request: HttpRequest, slug: str) -> HttpResponse:
     return page
 
 
+def limited(view: View) -> View:
+    """Answer an address so many times a minute. The next page learns nothing of the address of this one."""
+
+    @wraps(view)
+    def wrapper(request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        if is_rate_limited(request, "sign-ins", MAX_REQUESTS):
+            response = _failure_page(request, "Too many attempts. Wait a minute, then try again.", status=429)
+        else:
+            response = view(request, **kwargs)
+        response.headers["Referrer-Policy"] = ORIGIN_ONLY
+        return response
+
+    return wrapper
+
+
 @never_cache
 @require_POST
+@limited
 def begin(request: HttpRequest, slug: str, issuer: Any) -> HttpResponse:
     """Send the person to an issuer."""
-    if is_rate_limited(request, "sign-ins", MAX_REQUESTS):
-        return _failure_page(request, "Too many attempts. Wait a minute, then try again.", status=429)
     row = next((entry for entry in _issuers_of(slug) if entry.pk == issuer), None)
     if row is None:
         return _failure_page(request, "This sign-in no longer exists. Ask an admin of your company.", status=404)
@@ -107,24 +124,15 @@ def begin(request: HttpRequest, slug: str, issuer: Any) -> HttpResponse:
     if not request.user.is_authenticated:
         # Anybody can begin any number of sign-ins: what is stored for them does not last.
         request.session.set_expiry(int(LIFETIME_SECONDS))
-    response = HttpResponseRedirect(pending.url)
-    response.headers["Referrer-Policy"] = ORIGIN_ONLY
-    return response
+    return HttpResponseRedirect(pending.url)
 
 
 @never_cache
 @require_GET
 @sensitive_variables()
+@limited
 def callback(request: HttpRequest, issuer: UUID) -> HttpResponse:
     """Log the person in whom the issuer sent back."""
-    response = _complete_oidc(request, issuer)
-    response.headers["Referrer-Policy"] = ORIGIN_ONLY
-    return response
-
-
-def _complete_oidc(request: HttpRequest, issuer: UUID) -> HttpResponse:
-    if is_rate_limited(request, "sign-ins", MAX_REQUESTS):
-        return _failure_page(request, "Too many attempts. Wait a minute, then try again.", status=429)
     pending_sign_ins = request.session.get(PENDING_KEY, {})
     pending = pending_sign_ins.pop(request.GET.get("state", ""), None)
     if pending is not None:
@@ -163,7 +171,6 @@ def _begin_saml(request: HttpRequest, issuer: Issuer) -> HttpResponse:
     response = HttpResponseRedirect(authn_request.url)
     pending = saml_requests.with_new_request(request, authn_request.request_id, str(issuer.pk), _next_url(request))
     saml_requests.set_cookie(request, response, pending)
-    response.headers["Referrer-Policy"] = ORIGIN_ONLY
     return response
 
 
@@ -184,16 +191,9 @@ def saml_metadata(request: HttpRequest, issuer: UUID) -> HttpResponse:
 @never_cache
 @require_POST
 @sensitive_variables()
+@limited
 def saml_acs(request: HttpRequest, issuer: UUID) -> HttpResponse:
     """Log the person in about whom a SAML identity provider sent an answer."""
-    response = _complete_saml(request, issuer)
-    response.headers["Referrer-Policy"] = ORIGIN_ONLY
-    return response
-
-
-def _complete_saml(request: HttpRequest, issuer: UUID) -> HttpResponse:
-    if is_rate_limited(request, "sign-ins", MAX_REQUESTS):
-        return _failure_page(request, "Too many attempts. Wait a minute, then try again.", status=429)
     rows = Issuer.objects.select_related("tenant").filter(pk=issuer, protocol=IssuerProtocol.SAML, **_usable_filter())
     row = rows.first()
     if row is None:
