@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.catalog import authoring, revisions, toolsets
+from tools_app.catalog.kinds import registry
 from tools_app.catalog.serializers import (
     ListedResourceRow,
     PromptRow,
@@ -23,7 +24,7 @@ from tools_app.catalog.serializers import (
     ToolsetRow,
 )
 from tools_app.core.relations import OctetLength, first_within
-from tools_app.models import Prompt, PromptKind, Resource, ResourceKind, Secret, Tool, ToolKind, Toolset
+from tools_app.models import Prompt, PromptKind, Resource, ResourceKind, Secret, Tool, Toolset
 from tools_app.web.admin.scoping import writer
 from tools_app.web.api.fields import MAX_INTEGER, Choice, WholeParameter
 from tools_app.web.api.paging import LIMIT, MAX_PAGE_BYTES, MOST, ROWS, Query, within_page_bytes
@@ -66,7 +67,7 @@ class ToolsQuery(OfferQuery):
 
     searched = ("name", "title", "description")
 
-    kind = Choice(ToolKind.choices, required=False, help_text="Kind of tool.")
+    kind = Choice(registry.CHOICES, required=False, help_text="Kind of tool.")
 
 
 class Tools(CatalogView):

@@ -7,7 +7,7 @@ import hashlib
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 from django.contrib.auth.models import User
@@ -20,7 +20,8 @@ from tools_app.audit.changes import changes, signals
 from tools_app.catalog import prompt_functions as prompts
 from tools_app.catalog import resource_functions as resources
 from tools_app.catalog import versioned
-from tools_app.catalog.kinds.http import runner as http
+from tools_app.catalog.kinds.base import kind_of
+from tools_app.catalog.kinds.http.config import secrets_of
 from tools_app.catalog.kinds.python import runner as python
 from tools_app.catalog.shaping import SHAPING_FIELDS
 from tools_app.catalog.validation.mime_types import mime_type_of
@@ -37,12 +38,13 @@ from tools_app.models import (
     Secret,
     Tenant,
     Tool,
-    ToolKind,
     ToolRevision,
 )
 
 log = logging.getLogger(__name__)
 
+# Of functions: the same for tools, resources and prompts.
+PYTHON: Final = "python"
 Switchable = Tool | Resource | Prompt
 Offer = ApiSource | Switchable
 R = TypeVar("R", Resource, Prompt)
@@ -70,7 +72,10 @@ def definition_of(tool: Tool) -> dict[str, Any]:
 
 
 def save_tool(tool: Tool, by: User | None = None) -> Tool:
-    """Save `tool`, with a new revision if its definition changed. The caller has validated it."""
+    """Save `tool`, with a new revision if its definition changed. The caller has validated it.
+
+    Raises python.UnknownFunction if no installed app registers the function of a Python tool.
+    """
     with changes.change_log_transaction():
         read_code(tool)
         tool.updated_at = timezone.now()
@@ -114,17 +119,14 @@ def read_code(row: Switchable) -> None:
 
     Raises python.UnknownFunction if no installed app registers the function.
     """
-    if row.kind != ToolKind.PYTHON:
+    if isinstance(row, Tool):
+        kind_of(row.kind).adopt(row)
+        return
+    if row.kind != ResourceKind.PYTHON:
         return
     name = row.config.get("function", "")
-    if isinstance(row, Tool):
-        tool = python.registered(name)
-        row.input_schema = dict(tool.definition.input_schema)
-        row.output_schema = dict(tool.definition.output_schema) if tool.definition.output_schema else None
-        row.annotations = dict(tool.definition.annotations)
-        row.background, row.task, row.timeout_seconds = tool.background, tool.task, tool.timeout_seconds
-        code: Any = tool.definition
-    elif isinstance(row, Resource):
+    code: Any
+    if isinstance(row, Resource):
         resource = resources.registered(name)
         if resource is None:
             raise python.UnknownFunction(row.uri)
@@ -193,8 +195,7 @@ def add_code_tools(tenant: Tenant, names: list[str], by: User | None = None) -> 
     wanted = [name for name in names if name not in present]
     with single_version_bump():
         return [
-            save_tool(Tool(tenant=tenant, name=name, kind=ToolKind.PYTHON, config={"function": name}), by)
-            for name in wanted
+            save_tool(Tool(tenant=tenant, name=name, kind=PYTHON, config={"function": name}), by) for name in wanted
         ]
 
 
@@ -245,7 +246,7 @@ def sync_code() -> list[Switchable]:
     """
     changed: list[Switchable] = []
     for model, save in ((Tool, save_tool), (Resource, _save), (Prompt, _save)):
-        rows: QuerySet[Any] = model._default_manager.filter(kind=ToolKind.PYTHON).select_related("tenant")
+        rows: QuerySet[Any] = model._default_manager.filter(kind=PYTHON).select_related("tenant")
         for key in [row.pk for row in rows if _differs_from_code(row)]:
             with changes.change_log_transaction():
                 row = rows.select_for_update(of=("self",)).filter(pk=key).first()
@@ -268,12 +269,9 @@ def _differs_from_code(row: Switchable) -> bool:
 
 def secrets_named_by(row: Switchable) -> set[str]:
     """Return the names of the secrets that the request of a tool or resource uses. An invalid one uses none."""
-    if row.kind != ToolKind.HTTP:
-        return set()
-    try:
-        return http.secret_names(http.parse_config(row.config))
-    except http.ConfigProblem:
-        return set()
+    if isinstance(row, Tool):
+        return kind_of(row.kind).secret_names(row.config)
+    return secrets_of(row.config) if isinstance(row, Resource) and row.kind == ResourceKind.HTTP else set()
 
 
 def set_secret(tenant: Tenant, name: str, value: str) -> Secret:

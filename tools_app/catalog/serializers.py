@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import msgspec
 from django.contrib.auth.models import User
 from drf_spectacular.utils import OpenApiExample, extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 
 from tools_app.catalog import authoring, toolsets
-from tools_app.catalog.kinds.http import runner as http
-from tools_app.catalog.kinds.openapi.sources.plan import GENERATED, OVERRIDABLE
-from tools_app.catalog.kinds.python import runner as python
-from tools_app.catalog.models import TOOL_SETTINGS
+from tools_app.catalog.kinds.base import WRITTEN, all_kinds, kind_of
+from tools_app.catalog.kinds.http.config import as_described, with_defaults
+from tools_app.catalog.kinds.http.kind import HttpKind
+from tools_app.catalog.kinds.http.references import secret_faults
+from tools_app.catalog.kinds.python.kind import PythonKind, code_faults
+from tools_app.catalog.kinds.upstream.kind import upstream_faults
 from tools_app.catalog.validation.items import prompt_faults, resource_faults, tool_faults
 from tools_app.catalog.validation.mime_types import mime_type_of
-from tools_app.catalog.validation.references import secret_faults
 from tools_app.catalog.validation.resources import MAX_BYTES, MAX_CHARACTERS
 from tools_app.catalog.validation.sizes import MAX_DESCRIPTION_LENGTH, MAX_SECRET_LENGTH
 from tools_app.core.documents import Document
@@ -31,7 +31,6 @@ from tools_app.models import (
     Secret,
     Tenant,
     Tool,
-    ToolKind,
     ToolRevision,
     Toolset,
 )
@@ -39,12 +38,7 @@ from tools_app.web.api.fields import JsonObject, JsonObjects, Text, Texts, Whole
 from tools_app.web.api.problems import Conflict
 from tools_app.web.api.serializers import NamedRow, PersonField, Row, Strict, TenantField
 
-CONFIG = (
-    'For a Python function: `{"function": NAME}`. Of an HTTP request: `method`, `base_url`, `path`, `query`, `headers`,'
-    " `body_mode` (none, arguments, template), `body`, `max_response_bytes`, `follow_redirects`; `{name}` stands for an"
-    " argument, `{secret:NAME}` for a secret, which must exist. Of an API operation: read-only, as imported from its"
-    " API source."
-)
+CONFIG = " ".join(kind.config_help for kind in all_kinds().values() if kind.config_help)
 HTTP_TOOL = OpenApiExample(
     "An HTTP request",
     request_only=True,
@@ -97,34 +91,11 @@ MESSAGES = OpenApiExample(
 )
 
 
-# The kinds that tools, resources and prompts have in common.
-PYTHON, UPSTREAM = ToolKind.PYTHON.value, ToolKind.UPSTREAM.value
-IN_CODE = "Declared by the function's code. Remove this field."
-UNKNOWN_FUNCTION = {"config": ['Must be {"function": "NAME"} with the name of a registered function.']}
-UPSTREAM_ADDS = "Add the upstream, and accept what it offers."
-IN_UPSTREAM = "Defined by the upstream. Remove this field."
-# What may be set for a row of an upstream.
-UPSTREAM_SETTINGS = frozenset({*TOOL_SETTINGS, "timeout_seconds"})
 OF_AN_UPSTREAM = "an upstream offers this name. Give the row another name, or the upstream another prefix."
 
 # The fields of a tenant's file besides the content of a row.
-WRITTEN_TOOL = (
-    "title",
-    "description",
-    "input_schema",
-    "output_schema",
-    "annotations",
-    "icons",
-    "background",
-    "task",
-    "timeout_seconds",
-    *TOOL_SETTINGS,
-)
 WRITTEN_RESOURCE = ("name", "title", "description", "mime_type", "enabled", "annotations", "icons")
 WRITTEN_PROMPT = ("title", "description", "enabled", "icons", "arguments")
-# What an operation has in a file besides the fields of `OperationConfig`.
-OPERATION_FIELDS = ("source", "key", "overridden")
-
 Faults = Mapping[str, Iterable[str]]
 
 
@@ -146,17 +117,20 @@ class CatalogRow(Row):
     def faults(self, row: Any, attrs: dict[str, Any]) -> Faults:
         """Return the errors of a drafted row by field. Raises Conflict for a name that exists."""
         row.clean()
-        match row.kind:
-            case ToolKind.PYTHON:
-                faults = self._code_faults(row, attrs)
-            case ToolKind.UPSTREAM:
-                faults = self._upstream_faults(attrs)
-            case _:
-                faults = self.written_faults(row)
+        faults = self.kind_faults(row, attrs)
         others = type(row)._default_manager.filter(tenant=row.tenant, **{self.key: getattr(row, self.key)})
         if not faults and others.exclude(pk=row.pk).exists():
             raise Conflict({self.key: [f"This tenant already has one with this {self.key}."]})
         return faults
+
+    def kind_faults(self, row: Any, attrs: dict[str, Any]) -> Faults:
+        """Return the errors of a drafted row and of the request, as the kind of the row has them."""
+        match row.kind:
+            case ResourceKind.PYTHON:
+                return code_faults(row, attrs, self.key, authoring.read_code)
+            case ResourceKind.UPSTREAM:
+                return upstream_faults(attrs, self.instance)
+        return self.written_faults(row)
 
     def written_faults(self, row: Any) -> Faults:
         """Return the errors of a row written by an admin, by field."""
@@ -175,28 +149,6 @@ class CatalogRow(Row):
         for name, value in validated_data.items():
             setattr(instance, name, value)
         return self.write(instance)
-
-    def _upstream_faults(self, attrs: dict[str, Any]) -> Faults:
-        """Return the errors of a row of an upstream: it is not created here, and its definition is accepted there."""
-        if self.instance is None:
-            return {"kind": [UPSTREAM_ADDS]}
-        return {
-            name: [IN_UPSTREAM]
-            for name, value in attrs.items()
-            if name not in UPSTREAM_SETTINGS and getattr(self.instance, name) != value
-        }
-
-    def _code_faults(self, row: Any, attrs: dict[str, Any]) -> Faults:
-        """Return the errors of a row from code: an unknown function, and values that the code decides."""
-        if not row.config:
-            row.config = attrs["config"] = {"function": getattr(row, self.key)}
-        if not isinstance(row.config.get("function", ""), str):
-            return UNKNOWN_FUNCTION
-        try:
-            authoring.read_code(row)
-        except python.UnknownFunction:
-            return UNKNOWN_FUNCTION
-        return {name: [IN_CODE] for name, value in attrs.items() if getattr(row, name) != value}
 
 
 @dataclass(frozen=True)
@@ -217,30 +169,14 @@ class Content:
     told: Callable[[Any], Any] = lambda value: value
 
 
-def full_request(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a request with all its fields, as a tool's form stores it; an invalid one is returned unchanged."""
-    try:
-        full: Mapping[str, Any] = msgspec.to_builtins(http.parse_config(config))
-    except http.ConfigProblem:
-        return config
-    return full
-
-
-def short_request(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a request without fields that have their defaults; an invalid one is returned unchanged."""
-    full, plain = full_request(config), msgspec.to_builtins(http.HttpConfig())
-    kept = ("method", "base_url")
-    return {name: value for name, value in full.items() if name in kept or name not in plain or value != plain[name]}
-
-
 def function_of(*others: str) -> Content:
     """Return the content of a Python function, whose code declares everything but the other fields."""
     return Content(
-        "function",
-        PYTHON,
+        PythonKind.file_field,
+        ResourceKind.PYTHON,
         "config",
         str,
-        "must be the name of a registered function.",
+        PythonKind.file_hint,
         others,
         lambda name: {"function": name},
         lambda config: config.get("function", ""),
@@ -249,8 +185,8 @@ def function_of(*others: str) -> Content:
 
 def request_of(*others: str) -> Content:
     """Return the content of an HTTP request."""
-    expected = "must be an object with method, base_url, path and the other fields of the request."
-    return Content("request", ToolKind.HTTP, "config", dict, expected, others, full_request, short_request)
+    field, hint = HttpKind.file_field, HttpKind.file_hint
+    return Content(field, ResourceKind.HTTP, "config", dict, hint, others, with_defaults, as_described)
 
 
 class CatalogDocument(Document):
@@ -265,12 +201,13 @@ class CatalogDocument(Document):
     @classmethod
     def rows(cls, tenant: Tenant) -> Any:
         """Return the rows that are not of upstreams."""
-        return super().rows(tenant).exclude(kind=UPSTREAM)
+        return super().rows(tenant).filter(kind__in=[content.kind for content in cls.contents])
 
     @classmethod
     def taken_names(cls, tenant: Tenant, names: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Yield the names that upstreams offer."""
-        rows = cls.Meta.model._default_manager.filter(tenant=tenant, kind=UPSTREAM)
+        kinds = [content.kind for content in cls.contents]
+        rows = cls.Meta.model._default_manager.filter(tenant=tenant).exclude(kind__in=kinds)
         for name in rows.values_list(cls.key, flat=True):
             if name in names:
                 yield name, OF_AN_UPSTREAM
@@ -280,7 +217,11 @@ class CatalogDocument(Document):
         content = next(content for content in self.contents if content.kind == row.kind)
         values = {name: getattr(row, name) for name in content.others}
         usual = {name: value for name, value in values.items() if value != self.default_of(name)}
-        return {**usual, content.field: content.told(getattr(row, content.column))}
+        return {**usual, content.field: self.told(row, content)}
+
+    def told(self, row: Any, content: Content) -> Any:
+        """Return the content of a row as a file has it."""
+        return content.told(getattr(row, content.column))
 
     def described(self) -> dict[str, Any]:
         """Return what the file says of the row once it is saved."""
@@ -374,17 +315,9 @@ class ToolRow(CatalogRow):
         )
         fixed: tuple[str, ...] = ("tenant", "kind")
 
-    def written_faults(self, row: Tool) -> Faults:
-        """Return the errors of a tool. Missing secrets that an HTTP tool names already are none.
-
-        The request of an operation of an API source is fixed.
-        """
-        before = self.instance.config if self.instance is not None else None
-        if row.kind == ToolKind.OPERATION:
-            if before is not None and row.config != before:
-                return {"config": ["The document of the API source describes the request. Remove this field."]}
-            return tool_faults(row)
-        return tool_faults(row) or secret_faults(row.tenant, row.config, before)
+    def kind_faults(self, row: Tool, attrs: dict[str, Any]) -> Faults:
+        """Return the errors of a tool and of the request, as its kind has them."""
+        return kind_of(row.kind).request_faults(row, attrs, self.instance) or tool_faults(row)
 
     def write(self, row: Tool) -> Tool:
         """Save a tool, with a new revision if its definition changed."""
@@ -392,25 +325,22 @@ class ToolRow(CatalogRow):
         return authoring.save_tool(row, user if isinstance(user, User) else None)
 
 
+def tool_contents() -> tuple[Content, ...]:
+    """Return how the kinds of tools describe their configurations."""
+    return tuple(
+        Content(kind.file_field, name, "config", kind.file_type, kind.file_hint, kind.file_settings, kind.file_config)
+        for name, kind in all_kinds().items()
+        if kind.file_field
+    )
+
+
 class ToolDocument(CatalogDocument, ToolRow):
     """A tool in a tenant's file. An operation has its imported request, so a file works without the document."""
 
-    contents = (
-        function_of(*TOOL_SETTINGS),
-        request_of(*WRITTEN_TOOL),
-        Content(
-            "operation",
-            ToolKind.OPERATION,
-            "config",
-            dict,
-            "must be an object with source, key, overridden, method, path and the other fields of the request.",
-            WRITTEN_TOOL,
-            lambda value: {name: held for name, held in value.items() if name not in OPERATION_FIELDS},
-        ),
-    )
+    contents = tool_contents()
 
     class Meta(ToolRow.Meta):
-        fields = ("kind", "config", *WRITTEN_TOOL)
+        fields = ("kind", "config", *WRITTEN)
         fixed: tuple[str, ...] = ()
 
     @classmethod
@@ -418,35 +348,15 @@ class ToolDocument(CatalogDocument, ToolRow):
         """Return the tools with their API sources."""
         return super().rows(tenant).select_related("source")
 
-    def described_row(self, row: Tool) -> dict[str, Any]:
-        """Return the fields, and the operation with its source and what was overridden."""
-        described = super().described_row(row)
-        if row.kind == ToolKind.OPERATION:
-            overridden = [name for name in OVERRIDABLE if getattr(row, name) != row.generated.get(name)]
-            described["operation"] = {
-                "source": row.source.name if row.source else "",
-                "key": row.operation,
-                **({"overridden": overridden} if overridden else {}),
-                **row.config,
-            }
-        return described
+    def told(self, row: Tool, _content: Content) -> Any:
+        """Return the configuration as its kind describes it."""
+        return kind_of(row.kind).to_file(row)
 
     def drafted(self, attrs: Mapping[str, Any]) -> Tool:
-        """Return the tool. What a file says is overridden stays so.
-
-        The value that the document made of it is kept if it is known.
-        """
+        """Return the tool, with what its kind reads of the file besides its configuration."""
         row: Tool = super().drafted(attrs)
-        before, row.source, row.operation, row.generated = row.generated, None, "", {}
-        if row.kind == ToolKind.OPERATION:
-            source, key, overridden = (self.initial_data["operation"].get(name) for name in OPERATION_FIELDS)
-            row.source = self.context["rows"]["api_sources"].get(source) if isinstance(source, str) else None
-            row.operation = key if isinstance(key, str) else ""
-            row.generated = {name: getattr(row, name) for name in GENERATED}
-            for name in OVERRIDABLE:
-                if isinstance(overridden, list) and name in overridden:
-                    row.generated[name] = before.get(name) if before.get(name) != row.generated[name] else None
-            row.generated["enabled"] = before.get("enabled", False)
+        value = self.initial_data[self.content.field]
+        kind_of(row.kind).from_file(row, value, self.context["rows"]["api_sources"])
         return row
 
     def written_faults(self, row: Tool) -> Faults:

@@ -20,7 +20,7 @@ from tools_app.audit.recorder import denials, recorder
 from tools_app.audit.retention.daily import Daily
 from tools_app.audit.stats import storage
 from tools_app.calls import limits, parked, sessions, sweeper, upstream_tasks
-from tools_app.catalog.kinds.openapi import reading as api_sources
+from tools_app.catalog.kinds.openapi.sources import documents as api_sources
 from tools_app.core.process.runtime import Service
 from tools_app.core.process.threads import Job, start_thread
 from tools_app.core.telemetry import snapshots

@@ -11,7 +11,7 @@ from tools_app.audit import partitions
 from tools_app.audit.retention import retention
 from tools_app.calls.background import worker_commands
 from tools_app.calls.background.tasks import run_call
-from tools_app.catalog.kinds.openapi import reading as api_sources
+from tools_app.catalog.kinds.openapi.sources import documents as api_sources
 from tools_app.runtime import process
 
 # Registered by their import.

@@ -7,8 +7,8 @@ from typing import Any, Final
 from tools_app.alerts.destinations import MAX_DESTINATIONS, MAX_RULES
 from tools_app.alerts.serializers import AlertDestinationDocument, AlertRuleDocument
 from tools_app.catalog import versioned
+from tools_app.catalog.kinds.openapi.models import MAX_SOURCES
 from tools_app.catalog.kinds.openapi.serializers import ApiSourceDocument
-from tools_app.catalog.kinds.openapi.sources.settings import MAX_SOURCES
 from tools_app.catalog.serializers import PromptDocument, ResourceDocument, ToolDocument, ToolsetDocument
 from tools_app.identity.issuers import setup
 from tools_app.identity.oauth import policies, scopes

@@ -20,6 +20,7 @@ from django.utils import timezone
 from tools_app.audit.changes import changes
 from tools_app.catalog import authoring, uri_templates
 from tools_app.catalog.kinds.upstream import runner as kind
+from tools_app.catalog.kinds.upstream.kind import UpstreamKind
 from tools_app.catalog.models import PROMPT_NAME, RESOURCE_URI, TOOL_NAME, TaskSupport
 from tools_app.catalog.tool_api.results import ToolError
 from tools_app.catalog.validation.items import check_tool_annotations
@@ -40,7 +41,6 @@ from tools_app.models import (
     Resource,
     ResourceKind,
     Tool,
-    ToolKind,
     Upstream,
     UpstreamItem,
     UpstreamStatus,
@@ -371,7 +371,7 @@ def _name_problems(validator: Any, name: str, rows: Any, own_id: Any) -> Iterato
 
 def _tool(item: UpstreamItem, definition: dict[str, Any], *, makes_tasks: bool) -> Tool:
     tool = item.tool or Tool(tenant_id=item.tenant_id, timeout_seconds=item.upstream.timeout_seconds)
-    tool.kind = ToolKind.UPSTREAM
+    tool.kind = UpstreamKind.name
     tool.name = offered_name(item.upstream, item.name)
     tool.title = _text(definition, "title")[:MAX_TITLE_LENGTH]
     tool.description = _text(definition, "description")

@@ -7,7 +7,7 @@ import pytest
 
 from tools_app.catalog import authoring
 from tools_app.catalog.kinds.python import runner as python
-from tools_app.models import Tool, ToolKind
+from tools_app.models import Tool
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "string"}}}
 
@@ -61,7 +61,7 @@ def errors(response: Any) -> dict[str, list[str]]:
 def test_an_http_tool_is_packed_checked_and_given_its_first_revision(as_: Any, page: Any, acme: Any) -> None:
     assert as_("admin").post(page("tool", "add"), http_form(acme.tenant)).status_code == 302
     tool = Tool.objects.get(name="find_user")
-    assert tool.kind == ToolKind.HTTP
+    assert tool.kind == "http"
     assert tool.config["query"] == {"fields": "name"}
     assert (tool.task, tool.icons) == ("never", [{"src": "https://example.com/a.png", "sizes": ["48x48"]}])
     assert (tool.config["max_response_bytes"], tool.config["body"], tool.input_schema) == (5000, None, SCHEMA)
@@ -87,39 +87,23 @@ def test_a_changed_definition_is_a_new_revision_and_shows_in_the_form(as_: Any, 
     [
         ({"headers": '{\n  "a": 1\n'}, "headers", "Line 3, column 1: "),
         ({"headers": '{"a": 1}'}, "headers", "Expected `str`, got `int`"),
-        ({"headers": '{"Host": "x"}'}, "headers", "this header is set by the hub"),
         ({"query": "[]"}, "query", "Line 1: enter a JSON object"),
         ({"base_url": "ftp://example.com"}, "base_url", ""),
-        ({"path": "../{id}"}, "path", "segment"),
         ({"body_mode": "arguments"}, "body_mode", "requests have no body"),
-        ({"max_response_bytes": "0"}, "max_response_bytes", "Enter a number from 1"),
         ({"input_schema": '{"type": "array"}'}, "input_schema", 'write "type": "object"'),
         ({"input_schema": '{\n"type": "object",\n"required": "id"}'}, "input_schema", "Line 3: required: 'id' is not"),
         ({"input_schema": '{"type": "object"}'}, "input_schema", "uses arguments that are not in the schema: id."),
         ({"output_schema": '{"$ref": "https://example.com/x"}'}, "output_schema", "Line 1: $ref: "),
-        (
-            {"output_schema": '{\n"pattern": "(?=.*x)z"}'},
-            "output_schema",
-            "Line 2: pattern: '(?=.*x)z' uses look-around",
-        ),
-        ({"output_schema": '{"$schema": "urn:mine"}'}, "output_schema", "this dialect is unknown"),
         ({"annotations": '{\n"readOnlyHint": "yes"}'}, "annotations", "Line 2: readOnlyHint: must be true or false."),
         ({"annotations": '{"color": "red"}'}, "annotations", "Line 1: color: is not an annotation."),
         ({"icons": '[{\n"src": "http://example.com/a.png"}]'}, "icons", "Line 2: 0.src: must be a URL that starts"),
         ({"icons": '[{"mimeType": "image/png"}]'}, "icons", "0: src is required."),
-        ({"icons": '["a.png"]'}, "icons", "0: must be an object with src, mimeType, sizes."),
         (
             {"icons": '[{"src": "data:image/png;base64,AA", "sizes": "48x48"}]'},
             "icons",
             "0.sizes: must be a list of strings",
         ),
-        ({"task": ""}, "task", "required"),
         ({"task": "sometimes"}, "task", "Select a valid choice"),
-        (
-            {"input_schema": '{"type": "object", "properties": {\n"id": {\n"type": "array",\n"x-mcp-header": "Id"}}}'},
-            "input_schema",
-            "Line 2: properties.id: x-mcp-header belongs to parameters of the types",
-        ),
         (
             {
                 "input_schema": '{"type": "object", "properties": {"id": {"type": "string"}},\n"anyOf": [true,\n'
@@ -172,7 +156,7 @@ def test_an_admin_chooses_python_tools_from_those_that_apps_register(
     response = client.post(address, {"tenant": acme.tenant.pk, "functions": ["greet"]})
     assert response.status_code == 302
     tool = Tool.objects.get(name="greet")
-    assert (tool.tenant, tool.kind, tool.description) == (acme.tenant, ToolKind.PYTHON, "Say hello.")
+    assert (tool.tenant, tool.kind, tool.description) == (acme.tenant, "python", "Say hello.")
     assert 'value="greet" class="mt-1" checked disabled' in client.get(address).content.decode()
 
 
@@ -195,7 +179,7 @@ def test_what_code_declares_is_not_changed_in_the_admin(as_: Any, page: Any, acm
     form = http_form(acme.tenant, name="stolen", description="Mine", enabled="", calls_per_minute="7")
     assert as_("admin").post(page("tool", "change", tool), form).status_code == 302
     tool.refresh_from_db()
-    assert (tool.name, tool.kind, tool.description) == ("greet", ToolKind.PYTHON, "Say hello.")
+    assert (tool.name, tool.kind, tool.description) == ("greet", "python", "Say hello.")
     assert (tool.enabled, tool.calls_per_minute) == (False, 7)
 
 

@@ -17,7 +17,7 @@ from tools_app.catalog import toolsets
 from tools_app.catalog.admin import toolsets as toolset_admin
 from tools_app.catalog.validation.reserved import reserved_names
 from tools_app.core import packing
-from tools_app.models import ApiKey, Call, CallPayload, Change, Tool, ToolKind, Toolset
+from tools_app.models import ApiKey, Call, CallPayload, Change, Tool, Toolset
 from tools_app.tenants import keys
 
 JSON: Any = {"content_type": "application/json"}
@@ -237,7 +237,7 @@ def test_names_of_the_search_tools_are_refused_once_tools_are_searched(admin: Cl
     refused = admin.post("/api/v1/tools/", body, **JSON)
     assert refused.status_code == 400
     assert "a tool of the hub itself" in refused.content.decode()
-    Tool.objects.filter(pk=acme.tool.pk).update(kind=ToolKind.HTTP, config={"method": "GET"})
+    Tool.objects.filter(pk=acme.tool.pk).update(kind="http", config={"method": "GET"})
     form = {"tenant": str(acme.tenant.pk), "name": "call_tool"}
     assert "a tool of the hub itself" in admin.post(reverse("admin:tools_app_tool_add"), form).content.decode()
     ApiKey.objects.update(presentation="")

@@ -20,7 +20,7 @@ from django.utils.safestring import SafeString
 
 from tools_app.catalog import authoring, compiled
 from tools_app.catalog.validation.items import faults_of
-from tools_app.models import Tenant, ToolKind
+from tools_app.models import PromptKind, Tenant
 from tools_app.tenants import permissions
 from tools_app.web.admin.decorators import column
 from tools_app.web.admin.fields import OfferForm, add_faults
@@ -91,12 +91,12 @@ class WrittenForm(OfferForm):
 Fieldsets = list[tuple[str | None, dict[str, Any]]]
 # Kinds whose definition is not written on these pages, and where it is.
 NOT_WRITTEN: Final = {
-    ToolKind.PYTHON.value: ("Declared in code", "Declared by the function's code."),
-    ToolKind.UPSTREAM.value: ("Accepted definition", "Defined by the upstream, and accepted by an admin."),
+    PromptKind.PYTHON.value: ("Declared in code", "Declared by the function's code."),
+    PromptKind.UPSTREAM.value: ("Accepted definition", "Defined by the upstream, and accepted by an admin."),
 }
 
 # The kind of objects defined in code, the same for tools, resources and prompts.
-PYTHON = ToolKind.PYTHON.value
+PYTHON = "python"
 
 
 class OfferAdmin(ScopedAdmin):

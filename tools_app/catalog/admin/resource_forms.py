@@ -9,7 +9,7 @@ from django.utils.html import format_html
 from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminTextareaWidget
 
 from tools_app.catalog.admin.base import WrittenForm
-from tools_app.catalog.admin.references import ReferencingForm
+from tools_app.catalog.kinds.http.admin.references import ReferencingForm
 from tools_app.catalog.validation.mime_types import guessed_mime_type
 from tools_app.catalog.validation.resources import (
     MAX_BYTES,

@@ -14,10 +14,11 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget, 
 
 from tools_app.catalog import authoring, revisions
 from tools_app.catalog.admin.base import OfferAdmin
+from tools_app.catalog.kinds.base import kind_of
 from tools_app.catalog.models import TOOL_NAME
 from tools_app.core import diff
 from tools_app.core.relations import first_within
-from tools_app.models import Tenant, Tool, ToolKind, ToolRevision
+from tools_app.models import Tenant, Tool, ToolRevision
 from tools_app.tenants import permissions
 from tools_app.web.admin.decorators import button
 from tools_app.web.admin.scoping import only, writer
@@ -104,8 +105,7 @@ class RevisionsAdmin(OfferAdmin):
             "other": other,
             "diff": diff.lines(before, after),
             "may_restore": self.has_change_permission(request, tool),
-            "is_code": tool.kind != ToolKind.HTTP,
-            "from_code": revisions.FROM_CODE if tool.kind == ToolKind.PYTHON else revisions.FROM_UPSTREAM,
+            "not_restored": kind_of(tool.kind).history,
             "has_more": has_more,
             "opts": self.opts,
         }

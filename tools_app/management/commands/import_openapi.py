@@ -20,8 +20,8 @@ from tools_app.catalog.kinds.openapi.documents.selection import Selection, fault
 from tools_app.catalog.kinds.openapi.models import MAX_CYCLE_DEPTH
 from tools_app.catalog.kinds.openapi.runner import settings_of
 from tools_app.catalog.kinds.openapi.sources import documents
+from tools_app.catalog.kinds.openapi.sources.documents import save_source
 from tools_app.catalog.kinds.openapi.sources.plan import AppliedCounts, ApplyError, OperationChange, Plan, apply, plan
-from tools_app.catalog.kinds.openapi.sources.settings import save_source, source_faults
 from tools_app.catalog.validation.sizes import MAX_URL_LENGTH
 from tools_app.core.http.errors import RequestFailed
 from tools_app.management.base import RecordedCommand
@@ -164,12 +164,10 @@ def _source(
         setattr(source, setting, value)
     try:
         source.clean_fields()
+        source.clean()
     except ValidationError as problem:
-        raise CommandError("; ".join(problem.messages)) from problem
-    if faults := source_faults(source):
-        raise CommandError(
-            "; ".join(f"{field}: {message}" for field, messages in faults.items() for message in messages)
-        )
+        faults = (f"{field}: {message}" for field, messages in problem.message_dict.items() for message in messages)
+        raise CommandError("; ".join(faults)) from problem
     return source, True
 
 

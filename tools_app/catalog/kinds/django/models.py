@@ -300,27 +300,24 @@ def _json_value(value: Any, depth: int = 0) -> Any:
 
     Integers beyond 64 bits are text, too. What is nested deeper than MAX_NESTING is left out, as "…".
     """
-    if isinstance(value, dict | list | tuple):
-        return _nested_value(value, depth + 1) if depth < MAX_NESTING else "…"
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return value if -(2**63) <= value < 2**63 else _digits(value)
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    return _text(str(value) if isinstance(value, Decimal) else force_str(value))
-
-
-def _nested_value(value: Any, depth: int) -> Any:
-    if isinstance(value, dict):
-        return {_text(str(name)): _json_value(inner, depth) for name, inner in value.items()}
-    return [_json_value(inner, depth) for inner in value]
-
-
-def _digits(value: int) -> str:
-    return str(value) if value.bit_length() <= MAX_BITS else "…"
+    match value:
+        case dict() | list() | tuple() if depth == MAX_NESTING:
+            found: Any = "…"
+        case dict():
+            found = {_text(str(name)): _json_value(inner, depth + 1) for name, inner in value.items()}
+        case list() | tuple():
+            found = [_json_value(inner, depth + 1) for inner in value]
+        case float():
+            found = value if math.isfinite(value) else None
+        case int() if not -(2**63) <= value < 2**63:
+            found = str(value) if value.bit_length() <= MAX_BITS else "…"
+        case None | bool() | int():
+            found = value
+        case datetime() | date() | time():
+            found = value.isoformat()
+        case _:
+            found = _text(str(value) if isinstance(value, Decimal) else force_str(value))
+    return found
 
 
 def _text(value: str) -> str:

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.catalog.kinds.openapi.documents.reader import MAX_BYTES, UnreadableDocument
 from tools_app.catalog.kinds.openapi.sources import documents
+from tools_app.catalog.kinds.openapi.sources.documents import save_source
 from tools_app.catalog.kinds.openapi.sources.plan import (
     ApplyError,
     Entry,
@@ -23,7 +24,6 @@ from tools_app.catalog.kinds.openapi.sources.plan import (
     not_offered,
     plan,
 )
-from tools_app.catalog.kinds.openapi.sources.settings import save_source, source_faults
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState
 from tools_app.web.api.fields import MAX_INTEGER, Choice, Flag, JsonObjects, Text, Texts, Whole, WholeParameter
 from tools_app.web.api.paging import LIMIT, MOST, ROWS, Query, within_page_bytes
@@ -81,13 +81,10 @@ class ApiSourceRow(Row):
         attrs = super().validate(attrs)
         row = self.drafted({name: value for name, value in attrs.items() if name != "document"})
         row.clean()
-        faults = source_faults(row)
         if row.url and "document" in attrs:
-            faults["document"] = ["Remove the URL to upload a document."]
+            raise serializers.ValidationError({"document": ["Remove the URL to upload a document."]})
         if self.instance is None and not row.url and "document" not in attrs:
-            faults["url"] = ["Enter the URL of the document, or send the document."]
-        if faults:
-            raise serializers.ValidationError(faults)
+            raise serializers.ValidationError({"url": ["Enter the URL of the document, or send the document."]})
         if ApiSource.objects.filter(tenant=row.tenant, name=row.name).exclude(pk=row.pk).exists():
             raise Conflict({"name": ["This tenant already has an API source with this name."]})
         return attrs
@@ -256,7 +253,9 @@ class ApiSources(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
         revision = self._newest(self.get_object())
         state, problem = documents.state_of(revision)
         if state != RevisionState.READY:
-            return Response(_unread(revision, state, problem))
+            nothing = {"fingerprint": "", "changes_servers": False, "changes_schemes": False, "count": 0, "tokens": 0}
+            nothing |= {"results": [], "skipped": [], "skipped_count": 0, "unselected": 0, "not_offered": []}
+            return Response({"state": state, "problem": problem, "revision": revision.number, **nothing})
         return Response(_operations_page(plan(revision.source, revision), query))
 
     @extend_schema(operation_id="api_sources_apply", summary="Apply", request=Applying, responses={200: AppliedRow})
@@ -304,12 +303,6 @@ class ApiSources(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
         if revision is None:
             raise Conflict("No document was read yet. Refresh the source.")
         return revision
-
-
-def _unread(revision: ApiSourceRevision, state: str, problem: str) -> Mapping[str, Any]:
-    nothing = {"fingerprint": "", "changes_servers": False, "changes_schemes": False, "count": 0, "tokens": 0}
-    nothing |= {"skipped_count": 0, "unselected": 0, "not_offered": []}
-    return {"state": state, "problem": problem, "revision": revision.number, **nothing, "results": [], "skipped": []}
 
 
 def _operations_page(planned: Plan, query: Mapping[str, Any]) -> Mapping[str, Any]:

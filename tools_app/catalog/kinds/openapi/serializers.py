@@ -4,7 +4,9 @@ from typing import Any
 
 from rest_framework import serializers
 
-from tools_app.catalog.kinds.openapi.sources.settings import save_source, source_faults
+from tools_app.catalog.kinds.http.config import ConfigProblem
+from tools_app.catalog.kinds.openapi.config import check_document
+from tools_app.catalog.kinds.openapi.sources.documents import save_source
 from tools_app.core.documents import Document
 from tools_app.models import ApiSource
 from tools_app.web.api.fields import JsonObject, JsonObjects, Texts
@@ -37,8 +39,12 @@ class ApiSourceDocument(Document, Row):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Validate the settings. Raises ValidationError."""
         attrs = super().validate(attrs)
-        if faults := source_faults(self.drafted(attrs)):
-            raise serializers.ValidationError(faults)
+        row = self.drafted(attrs)
+        row.clean()
+        try:
+            check_document(row.servers, row.schemes)
+        except ConfigProblem as problem:
+            raise serializers.ValidationError({problem.field: [problem.message]}) from problem
         return attrs
 
     def note(self, plan: Any) -> None:

@@ -6,6 +6,7 @@ address, whose network a superuser may allow later.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Literal
@@ -66,33 +67,19 @@ def _parsed(config: Mapping[str, Any]) -> HttpConfig | None:
 def _faults(tenant: Tenant, config: HttpConfig | None) -> Iterator[ReferenceFault]:
     if config is None:
         return
-    if fault := _address_fault(tenant, config):
-        yield fault
-    used = dict.fromkeys(_secrets(config))
+    host = base_of(config).host
+    # Names are resolved when they are called, not here.
+    with suppress(ValueError):
+        address = LOCALHOST if host == "localhost" or host.endswith(".localhost") else ip_address(host)
+        if block_reason(address, parse_networks(tenant.allowed_networks)):
+            yield ReferenceFault("base_url", "address", host)
+    parts = [
+        *(("query", templates.parse(text)) for text in config.query.values()),
+        *(("headers", templates.parse(text)) for text in config.headers.values()),
+        *(("body", template) for template in body_templates(config)),
+    ]
+    used = dict.fromkeys((field, name) for field, template in parts for name in sorted(template.secrets))
     present = set(tenant.secrets.filter(name__in={name for _, name in used}).values_list("name", flat=True))
     for field, name in used:
         if name not in present:
             yield ReferenceFault(field, "secret", name)
-
-
-def _address_fault(tenant: Tenant, config: HttpConfig) -> ReferenceFault | None:
-    """Return the fault of an address in the URL. Names are resolved when they are called, not here."""
-    host = base_of(config).host
-    try:
-        address = LOCALHOST if host == "localhost" or host.endswith(".localhost") else ip_address(host)
-    except ValueError:
-        return None
-    if not block_reason(address, parse_networks(tenant.allowed_networks)):
-        return None
-    return ReferenceFault("base_url", "address", host)
-
-
-def _secrets(config: HttpConfig) -> Iterator[tuple[str, str]]:
-    """Yield the field and the name of each secret."""
-    for field, texts in (("query", config.query.values()), ("headers", config.headers.values())):
-        for text in texts:
-            for name in sorted(templates.parse(text).secrets):
-                yield field, name
-    for template in body_templates(config):
-        for name in sorted(template.secrets):
-            yield "body", name

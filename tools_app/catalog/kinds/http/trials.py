@@ -8,7 +8,6 @@ entries have the same object. The tenant's limits on calls apply, as does a limi
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from secrets import token_hex
 from time import perf_counter
 from typing import Any, Final
@@ -132,16 +131,15 @@ class _Record:
     def end(self, trial: Trial) -> None:
         """Record the status and size of the response, or the problem."""
         facts: dict[str, Any] = {"seconds": round(trial.seconds, 3)}
-        facts |= {"problem": trial.problem} if trial.reply is None else _facts(trial.reply)
+        if trial.reply is None:
+            facts["problem"] = trial.problem
+        else:
+            facts |= {"status": trial.reply.status, "bytes": trial.reply.size}
         self._write(Action.CHANGED, facts)
 
     def _write(self, action: Action, facts: Mapping[str, Any]) -> None:
         with changes.change_log_transaction():
             changes.record(action, self.row, after=facts, kind="tool trial")
-
-
-def _facts(reply: ShownReply) -> dict[str, int]:
-    return {"status": reply.status, "bytes": reply.size}
 
 
 def try_request(
@@ -170,7 +168,8 @@ def try_request(
     )
     sender = HttpSender(config, secrets, policy, scrubber)
     record = _Record(tenant, name)
-    places = (*quotas.concurrent_calls("tenant", tenant), _trial_slot(tenant))
+    slot = ConcurrencyLimit("tenant", "trials", MAX_TRIALS_AT_ONCE, f"trials:tenant:{tenant.pk}")
+    places = (*quotas.concurrent_calls("tenant", tenant), slot)
     id = str(record.row.pk)
     full = limits.acquire_here(places, id, MAX_TRIAL_SECONDS)
     if full is not None:
@@ -211,10 +210,6 @@ def _sender_of(tenant: Tenant, config: HttpConfig) -> dict[str, str]:
     return opened
 
 
-def _trial_slot(tenant: Tenant) -> ConcurrencyLimit:
-    return ConcurrencyLimit("tenant", "trials", MAX_TRIALS_AT_ONCE, f"trials:tenant:{tenant.pk}")
-
-
 def _count(tenant: Tenant) -> None:
     """Count a trial as a call of the tenant. Raises TrialRefused if a limit is exceeded."""
     trials = Rate("tenant", "trials", MAX_TRIALS_PER_MINUTE, quotas.MINUTE, f"trials:60:tenant:{tenant.pk}")
@@ -244,7 +239,13 @@ async def _run_trial(
         return Trial(request, perf_counter() - began, problem=problem)
     took = perf_counter() - began
     shaped = None if preview is None else await _previewed(preview, reply, sender.scrubber)
-    shown = await large_work.run(len(reply.body), partial(_shown, reply, sender.scrubber))
+
+    def shown_reply() -> ShownReply:
+        headers = [(sender.scrubber.text(name), sender.scrubber.text(value)) for name, value in reply.headers.items()]
+        body = readable_body(reply, sender.scrubber, MAX_SHOWN_CHARACTERS)
+        return ShownReply(reply.status, headers, body, len(reply.body))
+
+    shown = await large_work.run(len(reply.body), shown_reply)
     return Trial(request, took, shown, shaped=shaped)
 
 
@@ -273,9 +274,3 @@ async def _previewed(preview: Preview, reply: Reply, scrubber: Scrubber) -> Show
         )
 
     return await large_work.run(len(wire), shown)
-
-
-def _shown(reply: Reply, scrubber: Scrubber) -> ShownReply:
-    headers = [(scrubber.text(name), scrubber.text(value)) for name, value in reply.headers.items()]
-    body = readable_body(reply, scrubber, MAX_SHOWN_CHARACTERS)
-    return ShownReply(reply.status, headers, body, len(reply.body))

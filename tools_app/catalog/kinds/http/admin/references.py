@@ -9,7 +9,7 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from tools_app.catalog.validation.references import ReferenceFault, reference_faults
+from tools_app.catalog.kinds.http.references import ReferenceFault, reference_faults
 
 
 class ReferencingForm(forms.ModelForm):  # type: ignore[type-arg]

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.web_services import http, serve
-from tools_app.catalog import authoring, trials
+from tools_app.catalog import authoring
+from tools_app.catalog.kinds.http import trials
 from tools_app.models import Change, Secret, Tool
 from tools_app.tenants.limits import limits
 

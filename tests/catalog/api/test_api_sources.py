@@ -9,7 +9,7 @@ from tests.catalog.openapi.documents import OK, document, get
 from tests.worlds import World
 from tools_app.catalog.kinds.openapi.documents.operations import ParseOptions
 from tools_app.catalog.kinds.openapi.sources import documents
-from tools_app.catalog.kinds.openapi.sources.settings import save_source
+from tools_app.catalog.kinds.openapi.sources.documents import save_source
 from tools_app.models import ApiSource, Tool
 
 PATHS = {

@@ -10,7 +10,6 @@ import pytest
 from tests.catalog.openapi.documents import document, get
 from tests.web_services import WAIT_SECONDS, Received, Service, http_response, serve
 from tests.wire.client import RawClient
-from tools_app.catalog.kinds.openapi import reading as api_sources
 from tools_app.catalog.kinds.openapi.sources import documents
 from tools_app.core.process.runtime import HubRuntime
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState, Tenant
@@ -138,5 +137,5 @@ def test_tenants_take_turns_and_a_process_that_stops_leaves_its_documents_to_oth
 def test_a_process_that_runs_no_background_calls_reads_no_documents(tenant: Tenant) -> None:
     documents.add_revision(source_of(tenant, "https://api.example"))
     with HubRuntime():
-        api_sources.read_waiting()
+        documents.read_waiting()
     assert ApiSourceRevision.objects.get().claimed_at is None

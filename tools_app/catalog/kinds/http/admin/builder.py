@@ -17,15 +17,16 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 from django.views.decorators.http import require_GET, require_POST
 
-from tools_app.catalog import authoring, trials
-from tools_app.catalog.admin.tool_forms import TrialForm
-from tools_app.catalog.kinds.http.config import HttpConfig, parse_config
+from tools_app.catalog import authoring
+from tools_app.catalog.kinds.http import trials
+from tools_app.catalog.kinds.http.admin.forms import TrialForm
+from tools_app.catalog.kinds.http.config import parse_config
 from tools_app.catalog.kinds.http.curl import MAX_PASTE_LENGTH, InvalidPaste
-from tools_app.catalog.kinds.http.draft import Credential, draft_of
+from tools_app.catalog.kinds.http.draft import draft_of
+from tools_app.catalog.kinds.http.trials import Preview, TrialRefused
 from tools_app.catalog.models import SECRET_NAME
-from tools_app.catalog.shaping import SHAPING_FIELDS, shaping_of
+from tools_app.catalog.shaping import shaping_of
 from tools_app.catalog.tool_api.results import ToolError
-from tools_app.catalog.trials import Preview, Trial, TrialRefused
 from tools_app.catalog.validation.sizes import MAX_SECRET_LENGTH
 from tools_app.models import Secret, Tenant, Tool
 from tools_app.protocol.schema import CompiledSchema, InvalidSchema
@@ -66,16 +67,11 @@ def context_of(request: HttpRequest, tool: Tool | None) -> dict[str, Any]:
         "storeUrl": reverse("admin:tool_store_secret"),
         "addSecretUrl": reverse("admin:tools_app_secret_add"),
         "trialUrl": reverse("admin:tool_trial"),
-        "networksUrl": _networks_url(request),
+        # The page of a tenant, with TENANT for its id, for those who can change its networks.
+        "networksUrl": f"{reverse('admin:tools_app_tenant_change', args=['TENANT'])}#id_allowed_networks"
+        if tenant_permissions_of(request).everything
+        else "",
     }
-
-
-def _networks_url(request: HttpRequest) -> str:
-    """Return the page of a tenant, with `TENANT` for its id; "" if this user cannot change its networks."""
-    if not tenant_permissions_of(request).everything:
-        return ""
-    page = reverse("admin:tools_app_tenant_change", args=["TENANT"])
-    return f"{page}#id_allowed_networks"
 
 
 @never_cache
@@ -112,26 +108,20 @@ def store_secret(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         return _problem(" ".join(str(text) for texts in form.errors.values() for text in texts))
     name = form.cleaned_data["name"]
-    credential = _credential(form.cleaned_data["text"], form.cleaned_data["position"])
-    if credential is None or not credential.value:
+    try:
+        credential = draft_of(form.cleaned_data["text"]).credentials[form.cleaned_data["position"]].value
+    except (InvalidPaste, IndexError):
+        credential = ""
+    if not credential:
         return _problem("This credential is not in the pasted text any more. Paste the request again.")
-    if len(credential.value) > MAX_SECRET_LENGTH:
+    if len(credential) > MAX_SECRET_LENGTH:
         return _problem(f"The credential has more than {MAX_SECRET_LENGTH} characters.")
     try:
         Secret(tenant=tenant, name=name).full_clean(exclude=["ciphertext"])
     except ValidationError:
         return _problem(f"There is a secret {name} already. Choose another name, or remove this value.", status=409)
-    authoring.set_secret(tenant, name, credential.value)
+    authoring.set_secret(tenant, name, credential)
     return JsonResponse({"name": name})
-
-
-@sensitive_variables()
-def _credential(text: str, position: int) -> Credential | None:
-    try:
-        found = draft_of(text).credentials
-    except InvalidPaste:
-        return None
-    return found[position] if position < len(found) else None
 
 
 @never_cache
@@ -145,37 +135,25 @@ def run_trial(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         return JsonResponse({"errors": {name: [str(text) for text in texts] for name, texts in form.errors.items()}})
     chosen = form.cleaned_data
-    if faults := _argument_faults(chosen["input_schema"], chosen["arguments"]):
-        return JsonResponse({"faults": faults})
-    config: HttpConfig = parse_config(form.config)
+    try:
+        problems = CompiledSchema(chosen["input_schema"]).problems(chosen["arguments"])
+    except InvalidSchema as problem:
+        return JsonResponse({"faults": [{"field": "", "message": str(problem)}]})
+    if problems:
+        return JsonResponse({"faults": [{"field": one.field, "message": one.message} for one in problems]})
+    shaping = shaping_of(form.instance)
+    preview = Preview(tenant.pk, shaping, chosen["output_schema"]) if shaping else None
     seconds = chosen["timeout_seconds"] or DEFAULT_TIMEOUT
     try:
         trial = trials.try_request(
-            tenant, chosen["name"], config, chosen["arguments"], seconds, preview=_preview(tenant, chosen)
+            tenant, chosen["name"], parse_config(form.config), chosen["arguments"], seconds, preview=preview
         )
     except (ToolError, TrialRefused) as problem:
         return JsonResponse({"problem": str(problem)})
-    return JsonResponse(_shown(trial))
-
-
-def _preview(tenant: Tenant, chosen: dict[str, Any]) -> Preview | None:
-    shaping = shaping_of(Tool(**{name: chosen[name] for name in SHAPING_FIELDS}))
-    return Preview(tenant.pk, shaping, chosen["output_schema"]) if shaping else None
-
-
-def _argument_faults(schema: dict[str, Any], arguments: dict[str, Any]) -> list[dict[str, str]]:
-    try:
-        problems = CompiledSchema(schema).problems(arguments)
-    except InvalidSchema as problem:
-        return [{"field": "", "message": str(problem)}]
-    return [{"field": problem.field, "message": problem.message} for problem in problems]
-
-
-def _shown(trial: Trial) -> dict[str, Any]:
     shown = asdict(trial)
     if trial.reply is not None:
         shown["reply"]["success"] = trial.reply.is_success
-    return shown
+    return JsonResponse(shown)
 
 
 def _tenant_run(request: HttpRequest, tenant_id: str | None) -> Tenant:

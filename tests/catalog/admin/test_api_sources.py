@@ -10,7 +10,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from tests.catalog.openapi.documents import BASE, OK, document, get
 from tests.worlds import World
 from tools_app.catalog.kinds.openapi.sources import documents
-from tools_app.catalog.kinds.openapi.sources.settings import save_source
+from tools_app.catalog.kinds.openapi.sources.documents import save_source
 from tools_app.models import ApiSource, ApiSourceRevision, Tool
 
 PATHS = {
@@ -339,6 +339,6 @@ def test_two_clicks_on_the_sample_at_once_add_one(
 def test_a_sample_beyond_the_number_of_sources_is_refused(
     as_: Any, acme: World, page: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools_app.catalog.kinds.openapi.sources.settings.MAX_SOURCES", 1)
+    monkeypatch.setattr("tools_app.catalog.kinds.openapi.models.MAX_SOURCES", 1)
     response = as_("admin").post(page("apisource", "sample"), {"tenant": acme.tenant.pk}, follow=True)
     assert "at most 1 API sources" in response.content.decode()
