@@ -40,6 +40,7 @@ def test_a_file_that_does_not_begin_as_it_must_is_refused(text: str) -> None:
         ("secrets: {A: b}", "secrets: must be a list of names"),
         ("tools: []", "tools: must be an object of at most 5000 tools by their names"),
         ("tools: {find: 1}", "tools.find: must be an object"),
+        ("tools: {find: {request: {body: !!binary AAAA}}}", "tools.find: has a value that is not JSON."),
         ("alert_rules: []", "alert_rules: must be an object of at most 50 alert rules by their names"),
         ("alert_rules: {a: 1}", "alert_rules.a: must be an object with its fields"),
     ],

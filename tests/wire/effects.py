@@ -421,7 +421,7 @@ EFFECTS: Final[dict[type[models.Model], dict[str, Effect | NoEffect]]] = {
         "transport": Effect("stdio", World.looked, "failed"),
         "url": Effect(lambda world: f"{world.service.url}/mcp2", World.looked, "/mcp2 one"),
         "command": NoEffect("Only for stdio; see tests/upstreams/test_stdio.py."),
-        "approved": NoEffect("Written by add_upstream; see tests/management/test_add_upstream.py."),
+        "approved": NoEffect("Written by add_upstream; see tests/upstreams/test_command.py."),
         "era": Effect("handshake", World.looked, "failed"),
         "headers": Effect({"X-Token": "two"}, World.looked, "/mcp two"),
         "credential": Effect("header", World.looked, "failed"),

@@ -10,8 +10,9 @@ class Document:
 
     A row in a file is complete: fields that are left out have the defaults of the model. `context["rows"]` has the
     rows that will exist, by section and name, of the sections that are read before; those of the file are not saved
-    yet. When a row is saved, `context["by"]` is the person, None on the command line. `key` is the model field that
-    has the name. An export leaves out the fields in `hidden`. Rows that others refer to are `deleted_last`.
+    yet. `context["others"]` are the valid documents of the same section that stand before. When a row is saved,
+    `context["by"]` is the person, None on the command line. `key` is the model field that has the name. An export
+    leaves out the fields in `hidden`. Rows that others refer to are `deleted_last`.
     """
 
     key: ClassVar[str] = "name"
@@ -48,6 +49,11 @@ class Document:
         return model._default_manager.filter(tenant=tenant).prefetch_related(*others)
 
     @classmethod
+    def left_out(cls, tenant: Any) -> list[str]:  # noqa: ARG003 - for those that leave rows out
+        """Return the names of rows that a file cannot describe, because several have the name."""
+        return []
+
+    @classmethod
     def taken_names(cls, tenant: Any, names: Iterable[str]) -> Iterator[tuple[str, str]]:  # noqa: ARG003 - for overrides
         """Yield those of the names that new rows cannot have, and why."""
         yield from ()
@@ -71,8 +77,8 @@ class Document:
 
     def run_validation(self: Any, data: Any) -> Any:
         """Return the validated values, with defaults. Raises ValidationError."""
-        fields = {name: self.Meta.model._meta.get_field(name) for name in self.fields}
-        defaults = {name: self.default_of(name) for name, field in fields.items() if field.has_default() or field.blank}
+        fields = [field for field in self.Meta.model._meta.get_fields() if field.name in self.fields]
+        defaults = {field.name: self.default_of(field.name) for field in fields if field.has_default() or field.blank}
         return super().run_validation({**defaults, **data})  # type: ignore[misc]
 
     def drafted(self: Any, attrs: Mapping[str, Any]) -> Any:
@@ -98,6 +104,10 @@ class Document:
     def hidden_changes(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return what a preview shows of the hidden fields, before and after."""
         return {}, {}
+
+    def can_apply(self) -> bool:
+        """Whether an import creates or changes the row; if not, `note` says why."""
+        return True
 
     def note(self, plan: Any) -> None:
         """Note in the plan of an import what people have to do after it."""

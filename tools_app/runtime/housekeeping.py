@@ -29,7 +29,7 @@ from tools_app.identity.oauth import pruning
 from tools_app.models import CallAnswer, CallInput, SessionMessage
 from tools_app.runtime import metrics_publisher
 from tools_app.tenants import last_used
-from tools_app.upstreams.credentials import owners, refresh
+from tools_app.upstreams.credentials import refresh, store
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def chores() -> list[Chore]:
         (signer.EVERY_SECONDS, signer.sign),
         (30.0, sessions.end_idle),
         (60.0, drop_old_answers),
-        (owners.EVERY_SECONDS, owners.delete_unusable),
+        (store.DELETE_EVERY_SECONDS, store.delete_unusable),
         (pruning.EVERY_SECONDS, pruning.prune),
         (storage.MERGE_SECONDS, storage.merge),
     ]

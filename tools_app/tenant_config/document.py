@@ -4,26 +4,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tools_app.catalog import versioned
+import orjson
+from django.db import models
+
 from tools_app.core.yaml_events import YamlError
 from tools_app.models import Tenant
-from tools_app.tenant_config.fields import (
-    CLIENT_FIELDS,
-    CLIENT_MODEL,
-    DOCUMENT_SECTIONS,
-    ORDER,
-    SECTIONS,
-    SERVICE_CLIENTS,
-    TENANT_FIELDS,
-    Row,
-    Section,
-    is_json,
-    type_fault,
-)
 from tools_app.tenant_config.reader import Path, dotted, parse
+from tools_app.tenant_config.sections import SECTIONS, Row
 
 FORMAT: Final = 1
-PARTS: Final = ("mcphub", "tenant", "secrets", *ORDER)
+PARTS: Final = ("mcphub", "tenant", "secrets", *(section.name for section in SECTIONS))
+# All fields of the tenant's admin pages. The slug is left out: clients know the tenant by it, and it does not change.
+TENANT_FIELDS: Final = tuple(
+    field.name for field in Tenant._meta.concrete_fields if field.editable and field.name != "slug"
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +60,7 @@ def read(text: str) -> Configuration:
     return Configuration(
         tenant=value.get("tenant") or {},
         secrets=value.get("secrets"),
-        sections={name: value.get(name) for name in ORDER},
+        sections={section.name: value.get(section.name) for section in SECTIONS},
     )
 
 
@@ -80,17 +74,17 @@ def _faults(value: Any) -> Iterator[Problem]:
     if secrets is not None and not (isinstance(secrets, list) and all(isinstance(name, str) for name in secrets)):
         yield Problem(("secrets",), "must be a list of names.")
     for section in SECTIONS:
-        yield from _section_faults(section, value.get(section.name))
-    yield from _client_faults(value.get(SERVICE_CLIENTS))
-    for documents in DOCUMENT_SECTIONS:
-        rows = value.get(documents.name)
-        if rows is not None and (not isinstance(rows, dict) or len(rows) > documents.most):
-            words = f"{documents.words} by their {documents.serializer.key}s"
-            yield Problem((documents.name,), f"must be an object of at most {documents.most} {words}.")
+        rows = value.get(section.name)
+        if rows is not None and (not isinstance(rows, dict) or len(rows) > section.most):
+            message = f"must be an object of at most {section.most} {section.words} by their {section.serializer.key}s."
+            yield Problem((section.name,), message)
         elif rows is not None:
             for name, row in rows.items():
                 if not isinstance(row, dict):
-                    yield Problem((documents.name, name), "must be an object with its fields.")
+                    yield Problem((section.name, name), "must be an object with its fields.")
+                # The contents of a file are bytes.
+                elif not _is_json({field: held for field, held in row.items() if not isinstance(held, bytes)}):
+                    yield Problem((section.name, name), "has a value that is not JSON.")
 
 
 def _tenant_faults(settings: Any) -> Iterator[Problem]:
@@ -101,53 +95,38 @@ def _tenant_faults(settings: Any) -> Iterator[Problem]:
         return
     yield from _unknown(settings, TENANT_FIELDS, ("tenant",))
     for name in TENANT_FIELDS:
-        if name in settings and (fault := type_fault(Tenant, name, settings[name])):
+        if name in settings and (fault := _type_fault(name, settings[name])):
             yield Problem(("tenant", name), fault)
 
 
-def _section_faults(section: Section, rows: Any) -> Iterator[Problem]:
-    if rows is None:
-        return
-    if not isinstance(rows, dict) or len(rows) > section.most:
-        wanted = f"must be an object of at most {section.most} {section.name} by their {section.key}s."
-        yield Problem((section.name,), wanted)
-        return
-    for key, row in rows.items():
-        path = (section.name, key)
-        if not isinstance(row, dict):
-            yield Problem(path, "must be an object with its fields.")
-            continue
-        yield from _unknown(row, section.fields, path)
-        for name in section.fields:
-            if name in row and (fault := type_fault(section.model, name, row[name])):
-                yield Problem((*path, name), fault)
+def _type_fault(name: str, value: Any) -> str | None:
+    """Return what is wrong with the type of a setting's value, before the model validates the value itself."""
+    field = Tenant._meta.get_field(name)
+    assert isinstance(field, models.Field)
+    if value is None and field.null:
+        return None
+    expected: Any
+    match field:
+        case models.BooleanField():
+            expected, message = bool, "Must be true or false."
+        case models.IntegerField():
+            expected, message = int, "Must be a whole number."
+        case models.JSONField():
+            expected, message = (list, "Must be a list.") if field.get_default() == [] else (dict, "Must be an object.")
+        case _:
+            expected, message = str, "Must be a string. Use quotes if YAML reads it as another type."
+    if isinstance(value, expected) and isinstance(value, bool) == (expected is bool) and _is_json(value):
+        return None
+    return message + (" Remove the field for no value." if field.null else "")
 
 
-def _client_faults(rows: Any) -> Iterator[Problem]:
-    if rows is None:
-        return
-    if not isinstance(rows, dict) or len(rows) > versioned.MAX_ROWS:
-        wanted = f"must be an object of at most {versioned.MAX_ROWS} service clients by their names."
-        yield Problem((SERVICE_CLIENTS,), wanted)
-        return
-    for client, row in rows.items():
-        path = (SERVICE_CLIENTS, client)
-        if not isinstance(row, dict):
-            yield Problem(path, "must be an object with its fields.")
-            continue
-        yield from _unknown(row, CLIENT_FIELDS, path)
-        for name in CLIENT_FIELDS:
-            if name in row and (fault := _client_field_fault(name, row[name])):
-                yield Problem((*path, name), fault)
-
-
-def _client_field_fault(name: str, value: Any) -> str | None:
-    if name == "public_keys":
-        is_set = isinstance(value, dict) and is_json(value)
-        return None if is_set else "must be an object: a JSON Web Key Set. Remove the field for no value."
-    if name == "toolset":
-        return None if isinstance(value, str) else "must be the name of a toolset. Remove the field for no value."
-    return type_fault(CLIENT_MODEL, name, value)
+def _is_json(value: Any) -> bool:
+    """Whether JSON can represent this value: it cannot represent bytes."""
+    try:
+        orjson.dumps(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _unknown(given: Mapping[str, Any], known: tuple[str, ...], path: Path) -> Iterator[Problem]:

@@ -6,19 +6,8 @@ from typing import Any, Final
 import yaml
 
 from tools_app.models import Tenant
-from tools_app.tenant_config import documents, service_clients
-from tools_app.tenant_config.document import FORMAT
-from tools_app.tenant_config.fields import (
-    DOCUMENT_SECTIONS,
-    ORDER,
-    SECTIONS,
-    SERVICE_CLIENTS,
-    TENANT_FIELDS,
-    Plain,
-    Row,
-    Section,
-    default_of,
-)
+from tools_app.tenant_config.document import FORMAT, TENANT_FIELDS
+from tools_app.tenant_config.sections import SECTIONS, Row, Section
 
 HEADER: Final = """\
 # The configuration of the tenant {slug} of an mcphub.
@@ -61,43 +50,28 @@ def export(tenant: Tenant) -> str:
     text = yaml.dump(
         described(tenant), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=WIDTH
     )
-    shared = service_clients.shared_names(tenant)
+    shared = [name for section in SECTIONS for name in section.serializer.left_out(tenant)]
     # Escaped as JSON, which has no line breaks.
     names = ", ".join(map(json.dumps, shared[:MAX_SHARED])) + (", …" if len(shared) > MAX_SHARED else "")
     return HEADER.format(slug=tenant.slug) + (SHARED.format(names=names) if shared else "") + text
 
 
 def described(tenant: Tenant) -> dict[str, Any]:
-    """Return the configuration of a tenant as values."""
-    sections = {
-        **{section.name: described_rows(section, tenant) for section in SECTIONS},
-        SERVICE_CLIENTS: service_clients.described_rows(tenant),
-        **{section.name: documents.described_rows(section, tenant) for section in DOCUMENT_SECTIONS},
-    }
+    """Return the configuration of a tenant as values: of each row, all fields that differ from their defaults."""
     return {
         "mcphub": FORMAT,
         "tenant": settings_of(tenant),
         "secrets": list(tenant.secrets.order_by("name").values_list("name", flat=True)),
-        **{name: sections[name] for name in ORDER},
+        **{section.name: _described_rows(section, tenant) for section in SECTIONS},
     }
+
+
+def _described_rows(section: Section, tenant: Tenant) -> dict[str, Row]:
+    rows, documents = section.rows(tenant), section.serializer(context={"tenant": tenant})
+    # Databases differ in their sort order.
+    return {name: documents.described_row(rows[name]) for name in sorted(rows)}
 
 
 def settings_of(tenant: Tenant) -> Row:
     """Return all settings of a tenant."""
     return {name: getattr(tenant, name) for name in TENANT_FIELDS}
-
-
-def described_rows(section: Section, tenant: Tenant) -> dict[str, Row]:
-    """Return the rows of a section by name, sorted by name."""
-    found = {
-        getattr(row, section.key): described_row(section, row)
-        for row in section.model._default_manager.filter(tenant=tenant)
-    }
-    # Databases differ in their sort order.
-    return {name: found[name] for name in sorted(found)}
-
-
-def described_row(section: Section, row: Plain) -> Row:
-    """Return a row as a file describes it: all fields that differ from their defaults."""
-    values = {name: getattr(row, name) for name in section.fields}
-    return {name: value for name, value in values.items() if value != default_of(section.model, name)}

@@ -16,18 +16,22 @@ from tools_app.calls.api.calls import Calls, RunningCalls
 from tools_app.calls.api.sessions import Sessions
 from tools_app.catalog.api import Prompts, Resources, Secrets, Tools, Toolsets
 from tools_app.catalog.kinds.openapi.api import ApiSources
-from tools_app.identity.api.clients import Clients
-from tools_app.identity.api.connections import ClientPolicies, Connections, SignIns
-from tools_app.identity.api.issuers import Issuers
-from tools_app.identity.api.personal_tokens import Me, Tokens
-from tools_app.identity.api.scopes import Scopes
-from tools_app.identity.api.service_clients import ServiceClients
+from tools_app.identity.api import (
+    ClientPolicies,
+    Clients,
+    Connections,
+    Issuers,
+    Me,
+    Scopes,
+    ServiceClients,
+    SignIns,
+    Tokens,
+)
 from tools_app.tenants.api.invitations import Invitations
 from tools_app.tenants.api.keys import Keys
 from tools_app.tenants.api.members import Members
 from tools_app.tenants.api.tenants import Tenants
-from tools_app.upstreams.api.credentials import UpstreamCredentials
-from tools_app.upstreams.api.upstreams import UpstreamItems, Upstreams
+from tools_app.upstreams.api import UpstreamCredentials, UpstreamItems, Upstreams
 from tools_app.web.api.documentation import Browser, Document
 from tools_app.web.api.views import BaseApiView
 from tools_app.web.api.viewsets import ApiView

@@ -27,9 +27,9 @@ from tools_app.models import (
 )
 from tools_app.upstreams import connections, service
 from tools_app.upstreams.credentials import sign_in, store
-from tools_app.upstreams.drafts import upstream_faults
 from tools_app.upstreams.errors import LoopRefused, UpstreamFailed
 from tools_app.upstreams.service import Discovery
+from tools_app.upstreams.validation import upstream_faults
 
 MAX_SHOWN = 70
 HEADINGS = {
