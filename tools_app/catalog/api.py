@@ -114,8 +114,8 @@ class Tools(CatalogView):
                 raise serializers.ValidationError({"revision": ["Revision not found."]})
             try:
                 restored = revisions.restore(tool, revision, writer(request))
-            except revisions.RevisionError as problem:
-                raise Conflict(str(problem)) from problem
+            except revisions.RevisionError as error:
+                raise Conflict(str(error)) from error
         return tagged(Response(self.get_serializer(restored).data), restored)
 
 
@@ -186,8 +186,8 @@ class Toolsets(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
 
     def remove(self, row: Toolset) -> None:
         """Delete a toolset. Raises Conflict if a key uses it."""
-        if problem := toolsets.why_not_deleted(row):
-            raise Conflict(problem)
+        if error := toolsets.why_not_deleted(row):
+            raise Conflict(error)
         super().remove(row)
 
 

@@ -67,8 +67,8 @@ def register(
     place = text_function.place
     try:
         PROMPT_NAME(name)
-    except ValidationError as problem:
-        raise ImproperlyConfigured(f"{place}: {name!r} cannot be a prompt's name. {problem.message}") from problem
+    except ValidationError as error:
+        raise ImproperlyConfigured(f"{place}: {name!r} cannot be a prompt's name. {error.message}") from error
     # The same location again is a reloaded module, not a duplicate.
     if name in _functions and (other := _functions[name].function.place) != place:
         raise ImproperlyConfigured(f"Two prompts are named {name!r}: {other} and {place}.")

@@ -75,9 +75,9 @@ def register(
     try:
         RESOURCE_URI(uri)
         variables = set(uri_templates.parse(uri).variables)
-    except (ValidationError, uri_templates.BadTemplate) as problem:
-        message = problem.message if isinstance(problem, ValidationError) else problem
-        raise ImproperlyConfigured(f"{read.place}: {uri!r} cannot be a resource's URI. {message}") from problem
+    except (ValidationError, uri_templates.BadTemplate) as error:
+        message = error.message if isinstance(error, ValidationError) else error
+        raise ImproperlyConfigured(f"{read.place}: {uri!r} cannot be a resource's URI. {message}") from error
     # The same location again is a reloaded module, not a duplicate.
     if uri in _functions and (other := _functions[uri].function.place) != read.place:
         raise ImproperlyConfigured(f"Two resources have the URI {uri!r}: {other} and {read.place}.")

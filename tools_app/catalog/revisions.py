@@ -34,8 +34,8 @@ def restore_problem(tool: Tool, definition: dict[str, Any]) -> str:
         return ""  # settings of an admin, for tools of every kind
     try:
         problems = [kind_of(kind).restore_problem(tool, definition) for kind in (tool.kind, definition.get("kind", ""))]
-    except UnknownKind as problem:
-        return str(problem)
+    except UnknownKind as error:
+        return str(error)
     return problems[0] or problems[1]
 
 
@@ -43,8 +43,8 @@ def restore(tool: Tool, revision: ToolRevision, by: User | None) -> Tool:
     """Restore the definition of an earlier revision as a new revision. Raises RevisionError."""
     with changes.change_log_transaction():
         tool.refresh_from_db()  # another process may have changed it before the lock was taken
-        if problem := restore_problem(tool, revision.definition):
-            raise RevisionError(problem)
+        if error := restore_problem(tool, revision.definition):
+            raise RevisionError(error)
         for name in RESTORED:
             setattr(tool, name, revision.definition[name])
         _check(tool)
@@ -55,8 +55,8 @@ def restore(tool: Tool, revision: ToolRevision, by: User | None) -> Tool:
 
 def clone(tool: Tool, tenant: Tenant, name: str, *, enabled: bool, by: User | None) -> Tool:
     """Copy a tool's definition and limits to a new tool of the same or another tenant. Raises RevisionError."""
-    if problem := kind_of(tool.kind).clone_problem(tool, tenant):
-        raise RevisionError(problem)
+    if error := kind_of(tool.kind).clone_problem(tool, tenant):
+        raise RevisionError(error)
     if tenant.tools.filter(name=name).exists():
         raise RevisionError(f"{tenant} already has a tool named {name}.")
     values = {field: getattr(tool, field) for field in (*RESTORED, *LIMITS)}
@@ -70,8 +70,8 @@ def _check(tool: Tool) -> None:
     try:
         tool.clean_fields(exclude={"tenant"})
         tool.clean()
-    except ValidationError as problem:
-        raise RevisionError("; ".join(problem.messages)) from problem
+    except ValidationError as error:
+        raise RevisionError("; ".join(error.messages)) from error
     faults = tool_faults(tool)
     if faults:
         raise RevisionError(

@@ -389,8 +389,8 @@ class Bytes(Text):
         """Return the bytes. Raises ValidationError."""
         try:
             return base64.b64decode(super().to_internal_value(data), validate=True)
-        except (ValueError, binascii.Error) as problem:
-            raise serializers.ValidationError("Must be base64.") from problem
+        except (ValueError, binascii.Error) as error:
+            raise serializers.ValidationError("Must be base64.") from error
 
 
 @extend_schema_serializer(examples=[TEXT])

@@ -81,8 +81,8 @@ def frontmatter(text: str, uri: str) -> dict[str, Any]:
         refuse_growth(head, _Verbatim)
         found = yaml.load(head, _Verbatim)  # noqa: S506 - a subclass of the safe one
         orjson.dumps(found)
-    except (yaml.YAMLError, ValueError, TypeError) as problem:
-        raise InvalidManifest(f"The frontmatter is not valid YAML: {problem}") from problem
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        raise InvalidManifest(f"The frontmatter is not valid YAML: {error}") from error
     if not isinstance(found, dict) or not all(
         isinstance(found.get(field), str) and found[field] for field in ("name", "description")
     ):
@@ -120,8 +120,8 @@ def _skills(tenant_id: UUID, _version: bytes, uris: tuple[str, ...], templates: 
     for row in manifests:
         try:
             found[row.uri] = _skill(row, stored, [*uris, *templates])
-        except (InvalidManifest, UnicodeDecodeError) as problem:
-            invalid.append(f"{row.uri}: {problem}")
+        except (InvalidManifest, UnicodeDecodeError) as error:
+            invalid.append(f"{row.uri}: {error}")
     if invalid:
         log.warning("%d skills of tenant %s are invalid: %s", len(invalid), tenant_id, first_of(invalid))
     return found

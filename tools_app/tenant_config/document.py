@@ -52,8 +52,8 @@ def read(text: str) -> Configuration:
     """Return the configuration in a YAML text. Raises InvalidConfiguration."""
     try:
         value = parse(text)
-    except YamlError as problem:
-        raise InvalidConfiguration([Problem((), str(problem))]) from problem
+    except YamlError as error:
+        raise InvalidConfiguration([Problem((), str(error))]) from error
     problems = list(_faults(value))
     if problems:
         raise InvalidConfiguration(problems)

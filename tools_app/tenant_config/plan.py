@@ -67,8 +67,8 @@ def _plan_settings(planned: Plan, configuration: Configuration, by: permissions.
         setattr(changed, name, value)
     try:
         changed.clean_fields(exclude={field.name for field in changed._meta.concrete_fields} - {*TENANT_FIELDS})
-    except ValidationError as problem:
-        for field, messages in problem.message_dict.items():
+    except ValidationError as error:
+        for field, messages in error.message_dict.items():
             planned.problems.extend(Problem(("tenant", field), message) for message in messages)
     values_before = {name: before[name] for name in after}
     planned.steps.append(Step(StepAction.CHANGE, SETTINGS, planned.tenant.slug, values_before, after))
@@ -134,8 +134,8 @@ def _problems(document: Any, path: Path) -> Iterator[Problem]:
     """Yield the problems of a row's name and of its fields."""
     try:
         document.Meta.model._meta.get_field(document.key).clean(document.row_name, None)
-    except ValidationError as problem:
-        yield from (Problem(path, message) for message in problem.messages)
+    except ValidationError as error:
+        yield from (Problem(path, message) for message in error.messages)
     if document.is_valid():
         return
     for field, messages in document.errors.items():
@@ -174,8 +174,8 @@ def apply(plan: Plan, by: User | None = None) -> None:
                     step.document.delete()
                 else:
                     step.document.save()
-            except RestrictedError as problem:
-                raise ApplyError(f"{step.name} is used now. Preview the changes again.") from problem
+            except RestrictedError as error:
+                raise ApplyError(f"{step.name} is used now. Preview the changes again.") from error
 
 
 def _is_last(step: Step) -> bool:

@@ -25,8 +25,8 @@ def check_alias(line: str) -> None:
     """Raise ValidationError for a text that is no alias."""
     try:
         validate_aliases([line])
-    except ValidationError as problem:
-        raise ValidationError([text.removeprefix("Entry 1: ") for text in problem.messages]) from problem
+    except ValidationError as error:
+        raise ValidationError([text.removeprefix("Entry 1: ") for text in error.messages]) from error
 
 
 class AliasForm(forms.ModelForm):  # type: ignore[type-arg]

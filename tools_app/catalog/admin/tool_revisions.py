@@ -137,8 +137,8 @@ class RevisionsAdmin(OfferAdmin):
             raise Http404("Revision not found.")
         try:
             revisions.restore(tool, revision, writer(request))
-        except revisions.RevisionError as problem:
-            self.message_user(request, f"Revision {revision.number} was not restored: {problem}", messages.ERROR)
+        except revisions.RevisionError as error:
+            self.message_user(request, f"Revision {revision.number} was not restored: {error}", messages.ERROR)
         else:
             self.message_user(
                 request, f"Revision {revision.number} was restored as revision {tool.revision}.", messages.SUCCESS
@@ -150,8 +150,8 @@ class RevisionsAdmin(OfferAdmin):
         tenant, given = form.cleaned_data["tenant"], form.cleaned_data
         try:
             clone = revisions.clone(tool, tenant, given["name"], enabled=given["enabled"], by=writer(request))
-        except revisions.RevisionError as problem:
-            form.add_error(None, str(problem))
+        except revisions.RevisionError as error:
+            form.add_error(None, str(error))
             return None
         self.message_user(request, f"{clone} was created in {tenant}.", messages.SUCCESS)
         present = tenant.secrets.values_list("name", flat=True)
