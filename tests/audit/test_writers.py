@@ -18,8 +18,16 @@ from tools_app.audit.recorder.entries import (
     RunningRow,
     batch_of,
 )
-from tools_app.audit.recorder.tables import ANSWERS, CALLS, EVENTS, PAYLOADS, RUNNING
-from tools_app.audit.recorder.writers import Writer, portable_writer, writer
+from tools_app.audit.recorder.writers import (
+    ANSWERS,
+    CALLS,
+    EVENTS,
+    PAYLOADS,
+    RUNNING,
+    Writer,
+    portable_writer,
+    writer,
+)
 from tools_app.core.ids import new_id
 from tools_app.models import Call, CallEvent, CallPayload, RunningCall
 

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import orjson
 
+from tools_app.audit.recorder.entries import HASHED
 from tools_app.calls.models import Texts
 from tools_app.core.packing import UnpackError
 from tools_app.core.relations import related
@@ -58,13 +59,14 @@ def _events(calls: Sequence[Call]) -> dict[UUID, list[Event]]:
     return found
 
 
-# The facts of a call, in the order of a file's columns.
-FACTS: Final = (
+_FIRST: Final = (
     *("id", "started_at", "finished_at", "duration_us", "waited_us", "outcome", "http_status", "rpc_error", "is_error"),
     *("tenant_id", "tenant", "method", "tool_name", "tool_revision", "api_key_id", "api_key", "session_id"),
     *("client_name", "client_version", "protocol_version", "remote_address", "request_id", "trace_id", "background"),
     *("repeated", "arguments_size", "result_size", "event_count", "shaped_size", "person"),
 )
+# The facts of a call, in the order of a file's columns: all that is recorded, except texts that operators don't read.
+FACTS: Final = (*_FIRST, *(column for column in HASHED if column not in {*_FIRST, "person_id", "cause"}))
 TEXTS: Final = ("cause", "arguments", "result")
 # A spreadsheet evaluates cells that start with these, which can send requests (OWASP, CSV Injection). Full-width and
 # other forms of these characters count, because some programs treat them alike.

@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from tools_app.audit.checkpoints.statements import Run
-from tools_app.audit.recorder.chain import HASH_VERSION, start_of
+from tools_app.audit.recorder.chain import start_of
+from tools_app.audit.recorder.entries import HASH_VERSION
 from tools_app.audit.verification.claims import Claim, covers
 from tools_app.audit.verification.records import Batch, ChainEntry
 from tools_app.audit.verification.report import Finding, Problem, Report, UnsignedTail
@@ -136,7 +137,7 @@ class ChainVerifier:
         record = batch.records.get(entry.call_id)
         if record is None or record.texts is None:
             self._report_problem(Problem.CHANGED, "Its arguments and result are gone, or cannot be read.", entry)
-        elif record.version != HASH_VERSION:
+        elif record.version not in range(1, HASH_VERSION + 1):
             message = (
                 f"Its hash is of version {record.version}, which this hub does not know. Verify it with a newer hub."
             )

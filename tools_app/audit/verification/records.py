@@ -18,7 +18,8 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from tools_app.audit.checkpoints.recent import calls_from
-from tools_app.audit.recorder.chain import HASH_VERSION, HASHED, digest, event_digests
+from tools_app.audit.recorder.chain import covered, digest, event_digests
+from tools_app.audit.recorder.entries import HASHED
 from tools_app.core.packing import UnpackError, unpack
 from tools_app.models import Call, CallPayload
 
@@ -43,30 +44,21 @@ class ChainEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class Record:
-    """What the hash of a record covers: `row` has its version and the columns of `chain.HASHED`.
+    """A stored record: `row` has what its hash covers of its columns, None if that cannot be said.
 
-    `texts` is None if its payload is missing or cannot be read.
+    `version` is that of its hash, as it states it. `texts` is None if its payload is missing or cannot be read.
     """
 
-    row: tuple[Any, ...]
+    version: int | None
+    row: tuple[Any, ...] | None
     events: str | None
     texts: tuple[str, str] | None
 
-    @property
-    def version(self) -> int | None:
-        """The version of its hash, as the record states it."""
-        version: int | None = self.row[0]
-        return version
-
-    def hash_after(self, before: bytes) -> bytes | None:
-        """Return its hash after the hash `before`; None if its texts or the version of its hash cannot be read."""
-        if self.texts is None or self.version != HASH_VERSION:
-            return None
-        return digest(before, self.row, self.events, *self.texts)
-
     def fits(self, before: bytes, *hashes: bytes) -> bool:
         """Return whether one of `hashes` is its hash after the hash `before`."""
-        return self.hash_after(before) in hashes
+        if self.row is None or self.texts is None:
+            return False
+        return digest(before, self.row, self.events, *self.texts) in hashes
 
 
 class Batch:
@@ -84,7 +76,10 @@ class Batch:
         payloads = CallPayload.objects.filter(pk__in=ids).values_list("call_id", "arguments", "result", "packed")
         texts = {call_id: _texts(arguments, result, packed) for call_id, arguments, result, packed in payloads}
         events = event_digests({call_id: row[EVENT_COUNT] for call_id, row in rows.items()})
-        return {call_id: Record(row, events.get(call_id), texts.get(call_id)) for call_id, row in rows.items()}
+        return {
+            call_id: Record(row[0], covered(row), events.get(call_id), texts.get(call_id))
+            for call_id, row in rows.items()
+        }
 
 
 @contextmanager
