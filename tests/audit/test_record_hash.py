@@ -145,9 +145,7 @@ VALUES: dict[str, Any] = {
     "shaped_size": 9,
     "recorded_us": 55,
 }
-WHY = (
-    "Records hashed by this version are in databases: never change what it covers, add one (recorder/entries.py)."
-)
+WHY = "Records hashed by this version are in databases: never change what it covers, add one (recorder/entries.py)."
 
 
 def test_what_a_version_covers_is_never_changed() -> None:

@@ -10,9 +10,9 @@ from django.core.cache import cache as default_cache
 from django.core.cache.backends.locmem import LocMemCache
 from django.utils import timezone
 
-from tools_app.audit.checkpoints import signing, witness
+from tools_app.audit.checkpoints import statements, witness
+from tools_app.audit.verification.claims import missing_from
 from tools_app.audit.verification.report import Report
-from tools_app.audit.verification.witness import missing_from
 from tools_app.catalog import authoring
 from tools_app.catalog.kinds.django.view_calls import ViewCall
 from tools_app.catalog.kinds.python import runner as python
@@ -149,7 +149,7 @@ def witness_file() -> Iterator[Finding]:
     report = Report()
     try:
         lines = witness.lines()
-        missing = missing_from(lines, signing.known_keys(), report)
+        missing = missing_from(lines, statements.known_keys(), report)
     except OSError as error:
         yield problem(
             "witness file", f"{witness.path()}: {error.strerror}", "Allow the hub's user to read and write it."

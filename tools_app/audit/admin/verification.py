@@ -16,7 +16,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.views.decorators.http import require_GET, require_http_methods
 
-from tools_app.audit.checkpoints import signing, statements, witness
+from tools_app.audit.checkpoints import statements, witness
 from tools_app.audit.verification.report import Finding, Report
 from tools_app.audit.verification.verify import Scope, verify
 from tools_app.models import Call, Checkpoint, Tenant
@@ -80,8 +80,8 @@ def _page(site: AdminSite) -> Any:
             "tenants": tenants[:MAX_CHOICES],
             "sees_all": sees_all,
             "state": _state(scope) if is_chosen else None,
-            "public_key": signing.own_key(),
-            "fingerprint": signing.fingerprint(signing.own_key()),
+            "public_key": statements.own_key(),
+            "fingerprint": statements.fingerprint(statements.own_key()),
             "report": report,
             "found": _found(report, dict(tenants.values_list("pk", "name"))) if report else [],
             "newest": NEWEST,

@@ -13,13 +13,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
-from uuid import UUID
 
 import msgspec
 from django.conf import settings
 
-from tools_app.audit.checkpoints import signing
-from tools_app.audit.checkpoints.statements import CheckpointText, NotTrusted, Signed, opened
+from tools_app.audit.checkpoints.statements import CheckpointText, NotTrusted, Signed, opened, own_key
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +53,15 @@ def store(signed: Signed) -> None:
             before = entries.get(text.writer)
             if before is None or before[0].sequence < text.sequence:
                 entries[text.writer] = text, msgspec.json.encode(signed).decode()
-                _replace(_bounded(entries))
+                newest = sorted(entries.values(), key=lambda entry: entry[0].made_at, reverse=True)[:MAX_PROCESSES]
+                kept: list[str] = []
+                size = 0
+                for _, line in newest:
+                    size += len(line.encode()) + 1
+                    if size > MAX_BYTES and kept:
+                        break
+                    kept.append(line)
+                _replace(kept[::-1])
     except (OSError, NotTrusted) as problem:
         log.warning("The checkpoint is in the database, but not in %s: %s", path(), problem)
 
@@ -80,21 +86,8 @@ def move_aside(numbers: Iterable[int]) -> Path:
     return aside
 
 
-def _bounded(entries: dict[UUID, tuple[CheckpointText, str]]) -> list[str]:
-    """Return the newest lines within the limits, oldest first."""
-    newest = sorted(entries.values(), key=lambda entry: entry[0].made_at, reverse=True)[:MAX_PROCESSES]
-    fitting: list[str] = []
-    size = 0
-    for _, line in newest:
-        size += len(line.encode()) + 1
-        if size > MAX_BYTES and fitting:
-            break
-        fitting.append(line)
-    return fitting[::-1]
-
-
 def _checkpoint(signed: Signed) -> CheckpointText:
-    text = opened(signed, frozenset({signing.own_key(), signed.public_key}))
+    text = opened(signed, frozenset({own_key(), signed.public_key}))
     if not isinstance(text, CheckpointText):
         raise NotTrusted("it is no checkpoint")
     return text

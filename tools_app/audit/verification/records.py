@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from tools_app.audit.checkpoints.recent import calls_from
+from tools_app.audit.checkpoints.signer import calls_from
 from tools_app.audit.recorder.chain import covered, digest, event_digests
 from tools_app.audit.recorder.entries import HASHED
 from tools_app.core.packing import UnpackError, unpack

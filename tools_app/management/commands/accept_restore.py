@@ -7,9 +7,9 @@ from django.core.management.base import CommandError
 from django.db import transaction
 
 from tools_app.audit.changes import changes
-from tools_app.audit.checkpoints import signing, witness
+from tools_app.audit.checkpoints import statements, witness
+from tools_app.audit.verification.claims import missing_from
 from tools_app.audit.verification.report import Report
-from tools_app.audit.verification.witness import missing_from
 from tools_app.management.base import RecordedCommand
 from tools_app.models import Action, Checkpoint
 
@@ -29,7 +29,7 @@ class Command(RecordedCommand):
         if not reason.strip():
             raise CommandError("--reason must not be empty. State which backup was restored, and why.")
         try:
-            missing = missing_from(witness.lines(), signing.known_keys(), Report())
+            missing = missing_from(witness.lines(), statements.known_keys(), Report())
             if not missing.numbers:
                 self.stdout.write("No witnessed records are missing. There is nothing to accept.")
                 return

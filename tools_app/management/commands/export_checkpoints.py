@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from tools_app.audit.checkpoints import signing, statements
+from tools_app.audit.checkpoints import statements
 from tools_app.models import Tenant
 
 
@@ -21,7 +21,7 @@ class Command(BaseCommand):
 
     def handle(self, *, out: str | None, tenant: str | None, public_key: bool, **options: Any) -> None:
         if public_key:
-            self.stdout.write(signing.own_key())
+            self.stdout.write(statements.own_key())
             return
         lines = statements.exported_lines(_tenant(tenant) if tenant is not None else None)
         if out is None:
