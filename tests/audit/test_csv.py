@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools_app.audit.export.formats import _cell, _rows
+from tools_app.audit.export import _cell, _rows
 
 DDE = "cmd|' /C calc'!A0"
 

@@ -10,6 +10,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from tests.audit.aged import days_ago, id_of
+from tools_app.audit import retention
 from tools_app.audit.models import DURATION_BOUNDS_US, DURATION_COLUMNS
 from tools_app.audit.recorder.entries import (
     CallFinished,
@@ -21,7 +22,6 @@ from tools_app.audit.recorder.entries import (
     batch_of,
 )
 from tools_app.audit.recorder.writers import Writer, portable_writer, writer
-from tools_app.audit.retention import retention
 from tools_app.audit.stats import counters, rebuild, storage
 from tools_app.audit.stats.counters import NIL, Names, numbers_of, period_of
 from tools_app.core.ids import new_id

@@ -15,9 +15,9 @@ from django.db import connection, transaction
 
 from tests.audit import chained
 from tests.audit.aged import days_ago, write_at
+from tools_app.audit import retention
 from tools_app.audit.checkpoints import signer
-from tools_app.audit.retention import retention
-from tools_app.audit.retention.retention import PruneStep
+from tools_app.audit.retention import PruneStep
 from tools_app.models import Call, CallEvent, CallPayload, Checkpoint, Session, Tenant
 from tools_app.runtime import tasks
 

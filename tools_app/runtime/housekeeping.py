@@ -17,7 +17,7 @@ from django.utils import timezone
 from tools_app.alerts import runner
 from tools_app.audit.checkpoints import signer
 from tools_app.audit.recorder import denials, recorder
-from tools_app.audit.retention.daily import Daily
+from tools_app.audit.retention import Daily
 from tools_app.audit.stats import storage
 from tools_app.calls import limits, parked, sessions, sweeper, upstream_tasks
 from tools_app.catalog.kinds.openapi import reading as api_sources

@@ -16,8 +16,7 @@ from django.urls import URLPattern, path
 from django.views.decorators.http import require_GET
 from unfold.widgets import BASE_INPUT_CLASSES
 
-from tools_app.audit.retention.preview import days_kept, preview
-from tools_app.audit.retention.retention import MAX_DAYS
+from tools_app.audit.retention import MAX_DAYS, days_kept, preview
 from tools_app.models import Tenant
 from tools_app.tenants import permissions
 from tools_app.tenants.permissions import tenant_permissions_of

@@ -16,7 +16,7 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 
 from tools_app.audit.recorder.entries import RECORD_COLUMNS, CallFinished, Facts, FinishedRow, Payload
-from tools_app.audit.retention.retention import RetentionPolicy
+from tools_app.audit.retention import RetentionPolicy
 from tools_app.audit.stats import counters, storage
 from tools_app.audit.stats.counters import NIL, Kind, Names, Numbers, period_of
 from tools_app.audit.stats.storage import DAY, HOUR

@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 from django.db import transaction
 from django.utils import timezone
 
-from tools_app.audit.export.runner import ExportProgress, pieces, record_export
+from tools_app.audit.export import ExportProgress, pieces, record_export
 from tools_app.audit.search.query import PARAMETERS, BadQuery, CallQuery
 from tools_app.audit.search.scope import whole
 from tools_app.management.base import RecordedCommand

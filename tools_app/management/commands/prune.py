@@ -7,9 +7,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from tools_app.audit import partitions
-from tools_app.audit.retention import retention
-from tools_app.audit.retention.retention import PruneStep
+from tools_app.audit import partitions, retention
+from tools_app.audit.retention import PruneStep
 from tools_app.models import Tenant
 
 
