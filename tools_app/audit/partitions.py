@@ -32,7 +32,7 @@ DETACH_TIMEOUT: Final = "5s"
 SCAN_TIMEOUT: Final = "2s"
 
 
-class Parted(NamedTuple):
+class PartitionedTable(NamedTuple):
     """A partitioned table and its partition key."""
 
     name: str
@@ -44,12 +44,12 @@ class Parted(NamedTuple):
         return f"{self.name}_default"
 
 
-CALLS: Final = Parted(Call._meta.db_table, "id")
+CALLS: Final = PartitionedTable(Call._meta.db_table, "id")
 # In the recorder's write order: locks in another order could deadlock.
 TABLES: Final = (
-    Parted(CallEvent._meta.db_table, "call_id"),
+    PartitionedTable(CallEvent._meta.db_table, "call_id"),
     CALLS,
-    Parted(CallPayload._meta.db_table, "call_id"),
+    PartitionedTable(CallPayload._meta.db_table, "call_id"),
 )
 
 
@@ -80,7 +80,7 @@ class Month(NamedTuple):
         years, number = divmod(self.number - 1 + months, 12)
         return Month(self.year + years, number + 1)
 
-    def of_table(self, table: Parted) -> str:
+    def of_table(self, table: PartitionedTable) -> str:
         """Return the name of the partition of `table`."""
         return f"{table.name}_{self.year:04d}_{self.number:02d}"
 
@@ -178,7 +178,17 @@ def _create(cursor: CursorWrapper, month: Month) -> bool:
     If the default partition holds rows of the month, the new partition starts on the day after the newest of them: they
     stay where they are, and nothing waits while rows are moved.
     """
-    begin = _free_from(cursor, month)
+    newest = []
+    for table in TABLES:
+        rows = f'SELECT "{table.key}" FROM "{table.default}"'  # noqa: S608 - our own names, as in all that follows
+        of_month = f'"{table.key}" >= %s AND "{table.key}" < %s ORDER BY "{table.key}" DESC LIMIT 1'
+        cursor.execute(f"{rows} WHERE {of_month}", [least_id(month.begin), least_id(month.end)])
+        newest += [made_at(id) for (id,) in cursor.fetchall()]
+    begin = month.begin
+    if newest:
+        # During the creation, the default partition gets no rows of a later day.
+        last = max(timezone.now().astimezone(UTC), *newest)
+        begin = last.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
     if begin >= month.end:
         return False
     cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
@@ -188,24 +198,7 @@ def _create(cursor: CursorWrapper, month: Month) -> bool:
     return True
 
 
-def _free_from(cursor: CursorWrapper, month: Month) -> datetime:
-    """Return from when on the default partition has no rows of a month, and gets none during the creation."""
-    newest = [found for table in TABLES if (found := _newest_in_default(cursor, table, month))]
-    if not newest:
-        return month.begin
-    last = max(timezone.now().astimezone(UTC), *map(made_at, newest))
-    return last.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
-
-
-def _newest_in_default(cursor: CursorWrapper, table: Parted, month: Month) -> UUID | None:
-    rows = f'SELECT "{table.key}" FROM "{table.default}"'  # noqa: S608 - our own names, as in all that follows
-    of_month = f'"{table.key}" >= %s AND "{table.key}" < %s ORDER BY "{table.key}" DESC LIMIT 1'
-    cursor.execute(f"{rows} WHERE {of_month}", [least_id(month.begin), least_id(month.end)])
-    row = cursor.fetchone()
-    return row[0] if row else None
-
-
-def attach(cursor: CursorWrapper, table: Parted, month: Month, begin: datetime) -> None:
+def attach(cursor: CursorWrapper, table: PartitionedTable, month: Month, begin: datetime) -> None:
     """Create a month's partition and attach it for rows from `begin` on.
 
     It is attached rather than created in place, which would lock the whole table.

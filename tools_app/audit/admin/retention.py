@@ -4,6 +4,7 @@ The dry run shows what would be pruned with the current or another number of day
 Superusers see all tenants, other users the tenants that they administer.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -84,5 +85,4 @@ def _days(request: HttpRequest, tenant: Tenant) -> int | None:
     text = request.GET.get("keep_days", "").strip()
     if not text:
         return days_kept(tenant)
-    days = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(MAX_DAYS)) else -1
-    return days if 0 <= days <= MAX_DAYS else None
+    return int(text) if re.fullmatch("[0-9]{1,6}", text) and int(text) <= MAX_DAYS else None

@@ -76,13 +76,10 @@ def redacted_json(raw: bytes, more_keys: tuple[str, ...] = ()) -> tuple[str, int
     limit = config.MCPHUB_MAX_PAYLOAD_BYTES
     is_suspect = _is_suspect(raw[:limit], more_keys)
     shown = exact_json.dumps(_redacted(exact_json.loads(raw), more_keys)) if is_suspect else raw
-    text = shown.decode() if len(shown) <= limit else _beginning(shown, limit)
-    return text, len(raw)
-
-
-def _beginning(shown: bytes, limit: int) -> str:
-    head = shown[:limit].decode(errors="ignore")
-    return exact_json.dumps({"truncated": True, "size": len(shown), "head": head}).decode()
+    if len(shown) > limit:
+        head = shown[:limit].decode(errors="ignore")
+        shown = exact_json.dumps({"truncated": True, "size": len(shown), "head": head})
+    return shown.decode(), len(raw)
 
 
 def redacted_cause(text: str, more_keys: tuple[str, ...] = ()) -> str:

@@ -202,16 +202,13 @@ def _rows(query: OverviewQuery, begin: datetime, now: datetime) -> "QuerySet[Cal
     # Figures of a process whose clock is a little ahead count, too.
     rows = storage.within(begin, now + HOUR)
     if query.tenants is not None:
-        rows = rows.filter(tenant_id__in=_ids(query.tenants))
+        ids: Any = query.tenants
+        rows = rows.filter(tenant_id__in=ids.order_by().values("pk") if isinstance(ids, QuerySet) else list(ids))
     for column in ("tool_name", "api_key_id", "client_name"):
         wanted = getattr(query, column)
         if wanted is not None:
             rows = rows.filter(**{column: wanted})
     return rows
-
-
-def _ids(tenants: "Iterable[UUID] | QuerySet[Tenant]") -> Any:
-    return tenants.order_by().values("pk") if isinstance(tenants, QuerySet) else list(tenants)
 
 
 def _by(rows: "QuerySet[CallFigures]", column: str) -> Any:

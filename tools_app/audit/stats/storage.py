@@ -3,11 +3,11 @@
 Any number of processes may merge at once. Each step is one transaction that adds what it deletes.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from django.db import transaction
@@ -74,18 +74,13 @@ def _merged(seconds: int, longer: int) -> int:
         rows = old.select_for_update(skip_locked=True).order_by("begins_at")
         found = list(rows.values_list("pk", *KIND_COLUMNS, *NUMBER_COLUMNS)[:BATCH])
         if found:
-            add(_by_kind((row[1:] for row in found), longer), longer)
+            total: dict[Kind, Numbers] = {}
+            for _, tenant_id, begins_at, _, _, tool_name, api_key_id, client_name, *numbers in found:
+                kind = (tenant_id, period_of(begins_at, longer), tool_name, api_key_id, client_name)
+                counters.add_to(total, kind, numbers)
+            add(total, longer)
             CallFigures.objects.filter(pk__in=[row[0] for row in found]).delete()
     return len(found)
-
-
-def _by_kind(rows: Iterable[Sequence[Any]], seconds: int) -> dict[Kind, Numbers]:
-    total: dict[Kind, Numbers] = {}
-    for row in rows:
-        tenant_id, begins_at, _, _, tool_name, api_key_id, client_name = row[: len(KIND_COLUMNS)]
-        kind = (tenant_id, period_of(begins_at, seconds), tool_name, api_key_id, client_name)
-        counters.add_to(total, kind, row[len(KIND_COLUMNS) :])
-    return total
 
 
 def add(numbers: dict[Kind, Numbers], seconds: int) -> None:

@@ -161,27 +161,25 @@ class Newest:
     def entries(self) -> list[ChainEntry]:
         """Return their entries, and those of the records between them."""
         found = list(chain_entries(self.calls))
-        wanted = set(islice(_holes(found), MAX_HOLES))
-        return sorted([*found, *self._earlier(wanted)], key=_order) if wanted else found
+        # Positions that are missing between others of their chain.
+        holes = (
+            (*chain, position)
+            for chain, entries in groupby(found, key=lambda entry: entry[:2])
+            for one, next_one in pairwise(entries)
+            for position in range(one.position + 1, next_one.position)
+        )
+        missing = set(islice(holes, MAX_HOLES))
+        if not missing:
+            return found
+        entries = [*found, *self._earlier(missing)]
+        return sorted(entries, key=lambda entry: (entry.writer, str(entry.tenant_id), entry.position, entry.call_id))
 
-    def _earlier(self, wanted: set[tuple[UUID, UUID | None, int]]) -> Iterator[ChainEntry]:
+    def _earlier(self, missing: set[tuple[UUID, UUID | None, int]]) -> Iterator[ChainEntry]:
         earlier = calls_from(self.since).filter(
-            writer__in={writer for writer, _, _ in wanted},
-            chain_position__in={position for _, _, position in wanted},
+            writer__in={writer for writer, _, _ in missing},
+            chain_position__in={position for _, _, position in missing},
         )
         for entry in chain_entries(earlier):
-            if entry[:3] in wanted:
-                wanted.discard(entry[:3])
+            if entry[:3] in missing:
+                missing.discard(entry[:3])
                 yield entry
-
-
-def _holes(entries: list[ChainEntry]) -> Iterator[tuple[UUID, UUID | None, int]]:
-    """Yield positions that are missing between others of their chain."""
-    for (writer, tenant_id), calls_of_chain in groupby(entries, key=lambda entry: entry[:2]):
-        for one, next_one in pairwise(calls_of_chain):
-            for position in range(one.position + 1, next_one.position):
-                yield writer, tenant_id, position
-
-
-def _order(entry: ChainEntry) -> tuple[UUID, str, int, UUID]:
-    return entry.writer, str(entry.tenant_id), entry.position, entry.call_id
