@@ -203,7 +203,8 @@ def _rows(query: OverviewQuery, begin: datetime, now: datetime) -> "QuerySet[Cal
     rows = storage.within(begin, now + HOUR)
     if query.tenants is not None:
         ids: Any = query.tenants
-        rows = rows.filter(tenant_id__in=ids.order_by().values("pk") if isinstance(ids, QuerySet) else list(ids))
+        ids = ids.order_by().values("pk") if isinstance(ids, QuerySet) else list(ids)
+        rows = rows.filter(tenant_id__in=ids)
     for column in ("tool_name", "api_key_id", "client_name"):
         wanted = getattr(query, column)
         if wanted is not None:
