@@ -34,13 +34,17 @@ class Command(RecordedCommand):
                 self.stdout.write("No witnessed records are missing. There is nothing to accept.")
                 return
             with transaction.atomic():
-                self._record(reason, missing.records, missing.changes, str(missing.last))
+                after = {
+                    "reason": reason,
+                    "missing_records": missing.records,
+                    "missing_changes": missing.changes,
+                    "witnessed_until": str(missing.last),
+                }
+                changes.record(
+                    Action.RESTORED, Checkpoint(), kind="database", name="audit log", tenant_id=None, after=after
+                )
                 aside = witness.move_aside(missing.numbers)
         except OSError as problem:
             raise CommandError(f"{witness.path()}: {problem.strerror}.") from problem
         self.stdout.write(f"Accepted: {missing.records} records and {missing.changes} changes are missing.")
         self.stdout.write(f"Their checkpoints were moved to {aside}. Keep this file for the auditor.")
-
-    def _record(self, reason: str, records: int, changed: int, last: str) -> None:
-        after = {"reason": reason, "missing_records": records, "missing_changes": changed, "witnessed_until": last}
-        changes.record(Action.RESTORED, Checkpoint(), kind="database", name="audit log", tenant_id=None, after=after)

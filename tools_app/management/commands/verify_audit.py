@@ -57,10 +57,18 @@ class Command(BaseCommand):
         public_key: list[str] | None,
         **options: Any,
     ) -> None:
+        try:
+            moment = None if since is None else datetime.fromisoformat(since)
+        except ValueError as error:
+            raise CommandError(
+                f"--since {since!r} must be a time such as 2026-05-04 or 2026-05-04T12:00:00Z."
+            ) from error
+        if moment is not None and moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
         names = dict(Tenant.objects.values_list("pk", "slug"))
         scope = Scope(
             tenant_id=None if tenant is None else tenant_with(tenant).pk,
-            since=None if since is None else _moment(since),
+            since=moment,
             keys=statements.known_keys() if public_key is None else frozenset(_keys(public_key)),
         )
         if missing := [name for name in heads if not Path(name).is_file()]:
@@ -79,14 +87,6 @@ class Command(BaseCommand):
             self.stdout.write(line)
         if not report.is_clean:
             raise CommandError("Verification of the audit log failed.")
-
-
-def _moment(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as problem:
-        raise CommandError(f"--since {text!r} must be a time such as 2026-05-04 or 2026-05-04T12:00:00Z.") from problem
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _keys(given: list[str]) -> set[str]:
