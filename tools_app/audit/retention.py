@@ -255,7 +255,7 @@ def _prune(stopping: Event) -> None:
 class RetentionPreview:
     """What would be deleted: all calls from before a moment; None: nothing.
 
-    `calls` is exact unless there `are_more` or counting took too long (None); `believed` is then the database's
+    `calls` is exact unless there `are_more` or counting took too long (None); `estimated` is then the database's
     estimate. `oldest` is when the oldest stored call started.
     """
 
@@ -263,7 +263,7 @@ class RetentionPreview:
     before: datetime | None
     calls: int | None
     are_more: bool
-    believed: int | None
+    estimated: int | None
     oldest: datetime | None
 
 
@@ -277,25 +277,25 @@ def preview(tenant: Tenant, days: int) -> RetentionPreview:
     starts = Call.objects.filter(tenant_id=tenant.pk).order_by("started_at").values_list("started_at", flat=True)
     oldest = starts.first()
     if not 0 < days <= MAX_DAYS:
-        return RetentionPreview(days, None, 0, are_more=False, believed=None, oldest=oldest)
+        return RetentionPreview(days, None, 0, are_more=False, estimated=None, oldest=oldest)
     before = timezone.now() - timedelta(days=days)
     rows = calls_before(tenant.pk, before).order_by()
     counted = None
     with suppress(OperationalError), guarded(COUNT_SECONDS):
         counted = rows[: MAX_COUNTED + 1].count()
     exactly = counted is not None and counted <= MAX_COUNTED
-    believed = None
+    estimated = None
     if not exactly and connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             sql, params = rows.values("pk").query.sql_with_params()
             cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}", params)
             planned = cursor.fetchone()[0]
-        believed = (orjson.loads(planned) if isinstance(planned, str) else planned)[0]["Plan"]["Plan Rows"]
+        estimated = (orjson.loads(planned) if isinstance(planned, str) else planned)[0]["Plan"]["Plan Rows"]
     return RetentionPreview(
         days,
         before,
         counted if exactly else MAX_COUNTED if counted else None,
         are_more=not exactly,
-        believed=believed,
+        estimated=estimated,
         oldest=oldest,
     )

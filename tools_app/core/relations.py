@@ -45,7 +45,11 @@ def first_within(rows: models.QuerySet[M], most: int, max_bytes: int) -> tuple[l
     Returns at least one and at most `most` rows. Lengths are queried first, so that excess rows are never read.
     """
     left_out, _ = rows.query.deferred_loading
-    large = [_length_of(field) for field in large_columns(rows.model) if field.name not in left_out]
+    large = [
+        OctetLength(Cast(field.name, models.TextField()) if isinstance(field, models.JSONField) else field.name)
+        for field in large_columns(rows.model)
+        if field.name not in left_out
+    ]
     if not large:
         found = list(rows[: most + 1])
         return found[:most], len(found) > most
@@ -53,9 +57,3 @@ def first_within(rows: models.QuerySet[M], most: int, max_bytes: int) -> tuple[l
     together = list(accumulate(lengths[:most]))
     taken = max(1, sum(size <= max_bytes for size in together))
     return list(rows[:taken]), len(lengths) > taken
-
-
-def _length_of(field: "models.Field[Any, Any]") -> OctetLength:
-    if isinstance(field, models.JSONField):
-        return OctetLength(Cast(field.name, models.TextField()))
-    return OctetLength(field.name)

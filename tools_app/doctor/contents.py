@@ -79,7 +79,14 @@ def tool_schemas() -> Iterator[Finding]:
     """Check for written tools that are left out because a stored schema is no longer valid."""
     non_code_tools = Tool.objects.exclude(kind=ToolKind.PYTHON).defer("generated")
     rows = non_code_tools.filter(enabled=True, tenant__is_active=True).select_related("tenant")
-    faults = {f"{row.tenant.slug}/{row.name}": problem for row in rows.iterator() if (problem := _schema_problem(row))}
+    faults = {}
+    for row in rows.iterator():
+        try:
+            lenient = row.kind == ToolKind.UPSTREAM
+            CompiledSchema(arguments_schema(row.input_schema), lenient=lenient)
+            CompiledSchema(result_schema(row.output_schema), lenient=lenient)
+        except InvalidSchema as error:
+            faults[f"{row.tenant.slug}/{row.name}"] = str(error)
     first_fault = next(iter(faults.values()), "")
     yield grade(
         "tool schemas",
@@ -91,7 +98,12 @@ def tool_schemas() -> Iterator[Finding]:
 
 def secrets() -> Iterator[Finding]:
     """Check for secrets of tenants that the current secret key cannot decrypt."""
-    undecryptable = [f"{secret.tenant.slug}/{secret.name}" for secret in _secrets() if not _can_decrypt(secret)]
+    undecryptable = []
+    for secret in Secret.objects.select_related("tenant").iterator():
+        try:
+            authoring.decrypt_secret(secret)
+        except encryption.DecryptionError:
+            undecryptable.append(f"{secret.tenant.slug}/{secret.name}")
     yield grade(
         "secrets",
         f"encrypted with another key: {_name_list(undecryptable)}" if undecryptable else "all can be decrypted",
@@ -168,28 +180,6 @@ def witness_file() -> Iterator[Finding]:
         "It is created with the next checkpoint. If it existed before, it was deleted.",
         is_warning=is_missing or bool(report.findings),
     )
-
-
-def _secrets() -> Iterator[Secret]:
-    return Secret.objects.select_related("tenant").iterator()
-
-
-def _can_decrypt(secret: Secret) -> bool:
-    try:
-        authoring.decrypt_secret(secret)
-    except encryption.DecryptionError:
-        return False
-    return True
-
-
-def _schema_problem(row: Tool) -> str:
-    try:
-        lenient = row.kind == ToolKind.UPSTREAM
-        CompiledSchema(arguments_schema(row.input_schema), lenient=lenient)
-        CompiledSchema(result_schema(row.output_schema), lenient=lenient)
-    except InvalidSchema as problem:
-        return str(problem)
-    return ""
 
 
 def _name_list(names: Sequence[str]) -> str:

@@ -58,7 +58,7 @@ def _page(site: AdminSite) -> Any:
             "error": WRONG_DAYS if tenant and days is None else "",
             "trial": tried,
             "calls": f"{tried.calls:,}" if tried and tried.calls else "",
-            "believed": f"{tried.believed:,}" if tried and tried.believed else "",
+            "estimated": f"{tried.estimated:,}" if tried and tried.estimated else "",
             "hub_days": settings.MCPHUB_KEEP_DAYS,
             "sets_it": tenant_permissions_of(request).everything,
             "input_classes": " ".join(BASE_INPUT_CLASSES),

@@ -20,7 +20,7 @@ from tools_app.audit.checkpoints import pruned, witness
 from tools_app.audit.checkpoints.statements import (
     ChangesHead,
     CheckpointText,
-    Cited,
+    CitedCheckpoint,
     Head,
     exported,
     known_keys,
@@ -174,14 +174,14 @@ def calls_from(moment: datetime) -> QuerySet[Call]:
     return recent
 
 
-def _others(cited: dict[UUID, int]) -> list[Cited]:
+def _others(cited: dict[UUID, int]) -> list[CitedCheckpoint]:
     """Return the newest checkpoint of each other writer, unless it was cited before."""
-    found: dict[UUID, Cited] = {}
+    found: dict[UUID, CitedCheckpoint] = {}
     newest = Checkpoint.objects.order_by("-id").exclude(writer=process_id())
     for writer, sequence, digest in newest.values_list("writer", "sequence", "digest")[:NEWEST]:
         known = found[writer].sequence if writer in found else cited.get(writer, 0)
         if sequence > known:
-            found[writer] = Cited(writer, sequence, bytes(digest).hex())
+            found[writer] = CitedCheckpoint(writer, sequence, bytes(digest).hex())
     return list(found.values())
 
 

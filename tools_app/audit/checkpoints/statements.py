@@ -61,7 +61,7 @@ class Head(NamedTuple):
     hash: str
 
 
-class Cited(NamedTuple):
+class CitedCheckpoint(NamedTuple):
     """An existing checkpoint of another writer; `digest` in hex."""
 
     writer: UUID
@@ -98,7 +98,7 @@ class CheckpointText(msgspec.Struct, frozen=True, tag_field="kind", tag="checkpo
     last: bool
     by: UUID
     heads: list[Head]
-    seen: list[Cited]
+    seen: list[CitedCheckpoint]
     changes: ChangesHead | None = None
 
 

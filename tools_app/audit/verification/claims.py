@@ -19,7 +19,7 @@ from tools_app.audit.checkpoints.pruned import joined
 from tools_app.audit.checkpoints.statements import (
     ChangesHead,
     CheckpointText,
-    Cited,
+    CitedCheckpoint,
     Head,
     NotTrusted,
     PrunedText,
@@ -78,7 +78,7 @@ class Statements:
         self._keys = keys
         self._report = report
         self._since = since
-        self.cited: dict[UUID, Cited] = {}
+        self.cited: dict[UUID, CitedCheckpoint] = {}
         # Signed ends of the chain of changes, by position; of several that differ, the first counts.
         self.changes: dict[int, Claim] = {}
 

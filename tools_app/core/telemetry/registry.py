@@ -176,7 +176,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=metrics_registry.renew)
 
 
-def say_who(kind: str, version: str) -> None:
+def describe_process(kind: str, version: str) -> None:
     """Register this process as a gauge: `kind` is "web" or "worker"."""
     labels = (kind, version, f"{platform.python_implementation()} {sys.version.split()[0]}")
     metrics_registry.gauge("mcphub_processes", lambda: 1.0, labels)
