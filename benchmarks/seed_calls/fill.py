@@ -30,7 +30,7 @@ def fill(owners: Sequence[Owner], count: int, days: float, report: Callable[[int
     """Add `count` calls with payloads from the last `days`, shared among `owners`; `report` gets the running total."""
     end = timezone.now()
     begin = end - timedelta(days=days)
-    partitions.create_since(begin)
+    partitions.create_upcoming(begin)
     made = made_calls(owners, count, begin, end)
     chains = _Chains()
     write = Copier() if connection.vendor == "postgresql" else _insert

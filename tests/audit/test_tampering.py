@@ -323,10 +323,12 @@ def test_a_batch_that_fails_leaves_no_hole(calls: list[UUID], tenant: Tenant) ->
 
 
 def write_and_fail(entry: CallFinished, *, committed: bool) -> None:
-    """Write with the portable writer, on a connection that breaks before the commit or before its response."""
+    """Write on a connection that breaks before the commit or before its response."""
     with heads() as chains:
         with transaction.atomic():
-            writers.write(batch_of([entry]), writers.PortableStatements(), chains)
+            statements = writers.statements()
+            writers.write(batch_of([entry]), statements, chains)
+            statements.flush()
             if not committed:
                 raise OperationalError
         raise OperationalError

@@ -138,38 +138,26 @@ def partition_lock() -> Iterator[None]:
         yield
 
 
-def create_upcoming() -> list[Month]:
-    """Create the missing partitions of this month and MONTHS_AHEAD more, and return the months created.
+def create_upcoming(since: datetime | None = None) -> list[Month]:
+    """Create the missing partitions of this month, or from that of `since`, to MONTHS_AHEAD more; return the new ones.
 
     A failure is logged and retried another day; until then the default partition takes the rows.
     """
+    created: list[Month] = []
     if not in_use():
-        return []
-    this = Month.of(timezone.now())
-    missing = {this.after(ahead) for ahead in range(MONTHS_AHEAD + 1)} - set(months())
-    return [month for month in sorted(missing) if _created(month)]
-
-
-def create_since(moment: datetime) -> list[Month]:
-    """Create the missing partitions from the month of `moment` to this one, and return the months created."""
-    if not in_use():
-        return []
-    month, this, there = Month.of(moment), Month.of(timezone.now()), months()
-    created = []
-    while month <= this:
-        if month not in there and _created(month):
-            created.append(month)
+        return created
+    last, existing = Month.of(timezone.now()).after(MONTHS_AHEAD), months()
+    month = Month.of(since or timezone.now())
+    while month <= last:
+        try:
+            if month not in existing:
+                with partition_lock(), connection.cursor() as cursor:
+                    if month not in attached(cursor) and _create(cursor, month):
+                        created.append(month)
+        except Error as problem:
+            log.warning("The partitions of %s could not be made yet: %s", month, problem)
         month = month.after(1)
     return created
-
-
-def _created(month: Month) -> bool:
-    try:
-        with partition_lock(), connection.cursor() as cursor:
-            return month not in attached(cursor) and _create(cursor, month)
-    except Error as problem:
-        log.warning("The partitions of %s could not be made yet: %s", month, problem)
-        return False
 
 
 def _create(cursor: CursorWrapper, month: Month) -> bool:

@@ -4,7 +4,7 @@ A writer uses the connection of the calling thread and writes a batch in one tra
 that were already settled elsewhere, for which it writes nothing.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from hashlib import sha256
 from typing import Any, Protocol, cast
@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 import orjson
-from django.db import DEFAULT_DB_ALIAS, connection, connections, models, transaction
+from django.db import DEFAULT_DB_ALIAS, connection, connections, models
 
 from tools_app.audit.recorder.chain import ChainHeads, heads
 from tools_app.audit.recorder.entries import (
@@ -31,6 +31,8 @@ from tools_app.models import Call, CallAnswer, CallEvent, CallFigures, CallPaylo
 
 Row = Sequence[Any]
 Table = tuple[type[models.Model], Sequence[str]]
+# Writes a batch durably and returns the ids of calls that were already settled.
+Writer = Callable[[Batch], set[UUID]]
 
 RUNNING: Table = (RunningCall, RUNNING_COLUMNS)
 CALLS: Table = (Call, CALL_COLUMNS)
@@ -86,13 +88,6 @@ class Statements(Protocol):
 
     def flush(self) -> None:
         """Send what is not sent yet, so that this connection can read it. The end of the transaction does so too."""
-
-
-class Writer(Protocol):
-    """Writes a batch durably and returns the ids of calls that were already settled."""
-
-    def __call__(self, batch: Batch) -> set[UUID]:
-        """Write `batch`."""
 
 
 def write(batch: Batch, statements: Statements, chains: ChainHeads) -> set[UUID]:
@@ -318,37 +313,6 @@ def _insert_json_sql(table: Table, number: int) -> str:
     return f'INSERT INTO "{name}" ({named(columns)}) {rows}{adding}'
 
 
-class PortableStatements:
-    """Statements that every database supported by Django can run."""
-
-    def insert(self, table: Table, rows: list[Row]) -> None:
-        """Add `rows` to `table`."""
-        model, columns = table
-        named_rows = [dict(zip(columns, row, strict=True)) for row in rows]
-        for column in json_columns(table):
-            for values in named_rows:
-                values[column] = orjson.loads(values[column])
-        model._default_manager.bulk_create([model(**values) for values in named_rows])
-
-    def settle(self, ids: list[UUID], *, only_queued: bool = False) -> set[UUID]:
-        """Delete these running calls, or only those still queued, and return the ids of the deleted ones."""
-        rows = RunningCall.objects.filter(status=CallStatus.QUEUED) if only_queued else RunningCall.objects.all()
-        return {id for id in ids if rows.filter(pk=id).delete()[0]}
-
-    def add(self, rows: list[Row]) -> None:
-        """Add the numbers of `rows` to the figures of the same kinds."""
-        count = len(counters.KIND_COLUMNS)
-        for row in rows:
-            kind = dict(zip(counters.KIND_COLUMNS, row, strict=False))
-            numbers = dict(zip(counters.NUMBER_COLUMNS, row[count:], strict=True))
-            sums = {name: models.F(name) + number for name, number in numbers.items()}
-            if not CallFigures.objects.filter(**kind).update(**sums):
-                CallFigures.objects.create(**kind, **numbers)
-
-    def flush(self) -> None:
-        """Do nothing: every statement has been executed."""
-
-
 def sqlite_writer(batch: Batch) -> set[UUID]:
     """Write a batch in one IMMEDIATE transaction; durable on return, given `PRAGMA synchronous=FULL`."""
     connection.ensure_connection()
@@ -390,25 +354,18 @@ def _write_to_postgres(batch: Batch, raw: Any) -> set[UUID]:
     return late
 
 
-def portable_writer(batch: Batch) -> set[UUID]:
-    """Write a batch in one transaction through the ORM."""
-    with heads() as chains, transaction.atomic():
-        return write(batch, PortableStatements(), chains)
-
-
 def statements() -> Statements:
     """Return the statements for the configured database, on this thread's connection, in a Django transaction.
 
     Flush them at the end.
     """
-    if connection.vendor == "sqlite":
-        return SqliteStatements(connection.connection)
-    return PostgresStatements(connection.connection) if connection.vendor == "postgresql" else PortableStatements()
+    raw = connection.connection
+    return PostgresStatements(raw) if connection.vendor == "postgresql" else SqliteStatements(raw)
 
 
 def writer() -> Writer:
-    """Return the best writer for the configured database."""
-    return {"sqlite": sqlite_writer, "postgresql": postgres_writer}.get(connection.vendor, portable_writer)
+    """Return the writer for the configured database."""
+    return postgres_writer if connection.vendor == "postgresql" else sqlite_writer
 
 
 def as_stored(payload: Payload) -> Payload:
