@@ -187,15 +187,6 @@ def test_checkpoints_that_no_record_needs_go_too(tenant: Tenant, monkeypatch: py
     assert "No problems found." in verified()
 
 
-def test_one_tenant_can_be_pruned_alone(tenant: Tenant, other_tenant: Tenant) -> None:
-    keep(tenant, 30)
-    keep(other_tenant, 30)
-    write_at(tenant, days_ago(40))
-    others = write_at(other_tenant, days_ago(40))
-    prune(tenant)
-    assert remaining_calls() == ids(others)
-
-
 def test_sessions_that_ended_before_that_time_go_and_others_stay(tenant: Tenant, other_tenant: Tenant) -> None:
     keep(tenant, 30)
     old, young = days_ago(31), days_ago(29)
