@@ -105,7 +105,7 @@ def test_topics_ring_once_they_are_durable(small: Recorder, rung: list[tuple[str
     assert rung == [("call.1", b"")]
 
 
-# --- A database that hangs ---------------------------------------------------------------------------------------------
+# --- A database that hangs ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
