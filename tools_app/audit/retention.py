@@ -29,6 +29,7 @@ from tools_app.audit.search.scan import guarded
 from tools_app.audit.stats import storage
 from tools_app.core.ids import least_id
 from tools_app.core.process.threads import Job
+from tools_app.core.relations import distinct_values
 from tools_app.models import Call, CallEvent, CallPayload, Process, RunningCall, Session, Tenant
 
 log = logging.getLogger(__name__)
@@ -134,14 +135,10 @@ def due(tenant: Tenant | None = None) -> list[DueCalls]:
 
 
 def _owners(calls: "QuerySet[Call]") -> Iterator[Owner]:
-    """Yield the tenants that have some of `calls`, deleted ones included, by index look-ups instead of a scan."""
+    """Yield the tenants that have some of `calls`, deleted ones included, and None for calls without one."""
     if calls.filter(tenant_id__isnull=True).exists():
         yield None
-    calls = calls.filter(tenant_id__isnull=False).order_by("tenant_id")
-    owner = calls.values_list("tenant_id", flat=True).first()
-    while owner is not None:
-        yield owner
-        owner = calls.filter(tenant_id__gt=owner).values_list("tenant_id", flat=True).first()
+    yield from distinct_values(calls, "tenant_id")
 
 
 def calls_before(owner: Owner, before: datetime) -> "QuerySet[Call]":

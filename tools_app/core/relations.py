@@ -1,5 +1,6 @@
-"""Reads of rows within a limit of bytes, and of related rows that may be deleted."""
+"""Reads of rows within a limit of bytes, of related rows that may be deleted, and of values of an indexed column."""
 
+from collections.abc import Iterator
 from functools import reduce
 from itertools import accumulate
 from operator import add
@@ -57,3 +58,12 @@ def first_within(rows: models.QuerySet[M], most: int, max_bytes: int) -> tuple[l
     together = list(accumulate(lengths[:most]))
     taken = max(1, sum(size <= max_bytes for size in together))
     return list(rows[:taken]), len(lengths) > taken
+
+
+def distinct_values(rows: models.QuerySet[Any], column: str) -> Iterator[Any]:
+    """Yield the values of an indexed column, NULL excluded, by a look-up for each instead of a scan."""
+    rows = rows.filter(**{f"{column}__isnull": False}).order_by(column)
+    value = rows.values_list(column, flat=True).first()
+    while value is not None:
+        yield value
+        value = rows.filter(**{f"{column}__gt": value}).values_list(column, flat=True).first()

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from time import monotonic
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -17,6 +16,7 @@ from django.utils import timezone
 from tools_app.audit.recorder import writers
 from tools_app.audit.stats import counters
 from tools_app.audit.stats.counters import KIND_COLUMNS, NIL, NUMBER_COLUMNS, Kind, Numbers, period_of
+from tools_app.core.relations import distinct_values
 from tools_app.models import CallFigures, Tenant
 
 HOUR: Final = 3600
@@ -102,7 +102,7 @@ def prune(batch: int) -> Iterator[MergedRows]:
     """Delete figures that are too old or of deleted tenants; yield a step for each transaction."""
     too_old = timezone.now() - LENGTHS[DAY]
     yield from _deleted(CallFigures.objects.filter(seconds__in=list(LENGTHS), begins_at__lt=too_old), batch)
-    for tenant_id in _owners():
+    for tenant_id in distinct_values(CallFigures.objects.all(), "tenant_id"):
         # Checked one by one: tenants may be created between two steps.
         if tenant_id != NIL and not Tenant.objects.filter(pk=tenant_id).exists():
             yield from _deleted(CallFigures.objects.filter(tenant_id=tenant_id), batch)
@@ -112,12 +112,3 @@ def _deleted(rows: "QuerySet[CallFigures]", batch: int) -> Iterator[MergedRows]:
     while found := list(rows.order_by("begins_at").values_list("pk", "begins_at")[:batch]):
         count, _ = CallFigures.objects.filter(pk__in=[pk for pk, _ in found]).delete()
         yield MergedRows(count, found[-1][1])
-
-
-def _owners() -> Iterator[UUID]:
-    """Yield the tenants that have figures, by an index look-up for each."""
-    owners = CallFigures.objects.order_by("tenant_id").values_list("tenant_id", flat=True)
-    owner = owners.first()
-    while owner is not None:
-        yield owner
-        owner = owners.filter(tenant_id__gt=owner).first()

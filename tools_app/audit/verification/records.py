@@ -5,7 +5,7 @@ took long started before its neighbours. Missing records are searched for among 
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -20,7 +20,7 @@ from django.utils import timezone
 from tools_app.audit.checkpoints.signer import calls_from
 from tools_app.audit.recorder.chain import covered, digest, event_digests
 from tools_app.audit.recorder.entries import HASHED
-from tools_app.core.packing import UnpackError, unpack
+from tools_app.core.packing import UnpackError, texts
 from tools_app.models import Call, CallPayload
 
 T = TypeVar("T")
@@ -74,10 +74,15 @@ class Batch:
         calls = Call.objects.filter(pk__in=ids).values_list("hash_version", *HASHED)
         rows = {row[ID]: row for row in calls}
         payloads = CallPayload.objects.filter(pk__in=ids).values_list("call_id", "arguments", "result", "packed")
-        texts = {call_id: _texts(arguments, result, packed) for call_id, arguments, result, packed in payloads}
+        read: dict[UUID, tuple[str, str]] = {}
+        for call_id, arguments, result, packed in payloads:
+            # Beside packed texts, there are no others.
+            if packed is None or not (arguments or result):
+                with suppress(UnpackError):
+                    read[call_id] = texts(arguments, result, packed)
         events = event_digests({call_id: row[EVENT_COUNT] for call_id, row in rows.items()})
         return {
-            call_id: Record(row[0], covered(row), events.get(call_id), texts.get(call_id))
+            call_id: Record(row[0], covered(row), events.get(call_id), read.get(call_id))
             for call_id, row in rows.items()
         }
 
@@ -128,17 +133,6 @@ def in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
     source = iter(items)
     while some := list(islice(source, size)):
         yield some
-
-
-def _texts(arguments: str, result: str, packed: bytes | memoryview | None) -> tuple[str, str] | None:
-    if packed is None:
-        return arguments, result
-    if arguments or result:
-        return None
-    try:
-        return unpack(bytes(packed))
-    except UnpackError:
-        return None
 
 
 # A chain with more gaps than this is broken in any case.

@@ -316,7 +316,12 @@ class _Verification:
     def _locate_rewrite(self, verifier: ChainVerifier, chain: tuple[UUID, UUID | None], claim: Claim) -> None:
         """Find where a chain starts to differ from the signed one: after the last head that it agrees with."""
         heads = [head for head in self._statements.heads_of(*chain) if head.position < claim.position]
-        matching = bisect(heads, False, key=lambda head: _hash_at(chain, head.position) not in {None, head.hash})
+
+        def contradicts(head: Claim) -> bool:
+            stored = _calls_at(chain, head.position).values_list("chain_hash", flat=True).first()
+            return stored is not None and bytes(stored) != head.hash
+
+        matching = bisect(heads, False, key=contradicts)
         first = heads[matching - 1].position + 1 if matching else 1
         verifier.report_rewritten(first, _calls_at(chain, first).values_list("id", flat=True).first(), claim)
 
@@ -332,8 +337,3 @@ class _Verification:
 
 def _calls_at(chain: tuple[UUID, UUID | None], position: int) -> QuerySet[Call]:
     return calls_of_chain(*chain).filter(chain_position=position).order_by("id")
-
-
-def _hash_at(chain: tuple[UUID, UUID | None], position: int) -> bytes | None:
-    found = _calls_at(chain, position).values_list("chain_hash", flat=True).first()
-    return bytes(found) if found is not None else None
