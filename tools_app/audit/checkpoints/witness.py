@@ -9,10 +9,11 @@ import fcntl
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 import msgspec
 from django.conf import settings
@@ -49,7 +50,12 @@ def store(signed: Signed) -> None:
     try:
         text = _checkpoint(signed)
         with _file_lock():
-            entries = {known.writer: (known, line) for line in lines() if (known := _parsed(line)) is not None}
+            entries: dict[UUID, tuple[CheckpointText, str]] = {}
+            for line in lines():
+                # Invalid lines are dropped.
+                with suppress(msgspec.MsgspecError, NotTrusted):
+                    known = _checkpoint(msgspec.json.decode(line, type=Signed))
+                    entries[known.writer] = known, line
             before = entries.get(text.writer)
             if before is None or before[0].sequence < text.sequence:
                 entries[text.writer] = text, msgspec.json.encode(signed).decode()
@@ -91,14 +97,6 @@ def _checkpoint(signed: Signed) -> CheckpointText:
     if not isinstance(text, CheckpointText):
         raise NotTrusted("it is no checkpoint")
     return text
-
-
-def _parsed(line: str) -> CheckpointText | None:
-    """Return the checkpoint of a line; None for an invalid line, which is dropped."""
-    try:
-        return _checkpoint(msgspec.json.decode(line, type=Signed))
-    except (msgspec.MsgspecError, NotTrusted):
-        return None
 
 
 @contextmanager

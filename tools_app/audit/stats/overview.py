@@ -194,8 +194,11 @@ def overview(query: OverviewQuery, now: datetime, zone: tzinfo = UTC) -> Overvie
         elif begins_at < before_end:
             before.add(numbers)
     rows = _rows(query, begins[0], now)
-    tools, keys, clients = (_most(rows, column) for column in ("tool_name", "api_key_id", "client_name"))
-    return Overview(query.period, points, total, before, tools, keys, clients)
+    most: list[list[Row]] = []
+    for column in ("tool_name", "api_key_id", "client_name"):
+        found = _by(rows, column).order_by("-sum_calls", "-sum_denials", column)[:MAX_ROWS]
+        most.append([Row("" if name == NIL else str(name), CallStatistics(numbers)) for name, *numbers in found])
+    return Overview(query.period, points, total, before, *most)
 
 
 def _rows(query: OverviewQuery, begin: datetime, now: datetime) -> "QuerySet[CallFigures]":
@@ -215,9 +218,3 @@ def _rows(query: OverviewQuery, begin: datetime, now: datetime) -> "QuerySet[Cal
 def _by(rows: "QuerySet[CallFigures]", column: str) -> Any:
     """Return a row of sums for each value of a column, which comes first."""
     return rows.order_by().values(column).annotate(**SUMS).values_list(column, *SUMS)
-
-
-def _most(rows: "QuerySet[CallFigures]", column: str) -> list[Row]:
-    """Return the names with the most calls."""
-    found = _by(rows, column).order_by("-sum_calls", "-sum_denials", column)[:MAX_ROWS]
-    return [Row("" if name == NIL else str(name), CallStatistics(numbers)) for name, *numbers in found]
