@@ -44,9 +44,9 @@ class Step:
         """Return the lines of both sides, with what changed."""
         before, after = self.sides
         if self.doing == StepAction.CREATE:
-            return [DiffLine("added", line) for line in diff.laid_out(after)]
+            return [DiffLine("added", line) for line in diff.formatted_lines(after)]
         if self.doing == StepAction.DELETE:
-            return [DiffLine("removed", line) for line in diff.laid_out(before)]
+            return [DiffLine("removed", line) for line in diff.formatted_lines(before)]
         return diff.lines(before, after)
 
 

@@ -1,27 +1,36 @@
 """Retention of calls, and the pruning of older ones: in small batches, or by whole months.
 
 Payloads and events are deleted with their calls. The new start of each chain is noted in the same transaction, so the
-audit log still verifies. An interrupted pruning is continued by the next one.
+audit log still verifies. An interrupted pruning is continued by the next one. A preview deletes nothing: it counts
+calls as far as that is fast; beyond, PostgreSQL estimates their number.
 """
 
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from time import sleep
+from threading import Event
+from time import monotonic, sleep
 from typing import Final, NamedTuple
 from uuid import UUID
 
+import orjson
 from django.conf import settings
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.db.models import QuerySet
 from django.utils import timezone
 
 from tools_app.audit import partitions
 from tools_app.audit.checkpoints import pruned
 from tools_app.audit.partitions import Month, Span
+from tools_app.audit.recorder import entries
+from tools_app.audit.search.scan import guarded
 from tools_app.audit.stats import storage
 from tools_app.core.ids import least_id
-from tools_app.models import Call, CallEvent, CallPayload, RunningCall, Session, Tenant
+from tools_app.core.process.threads import Job
+from tools_app.core.relations import distinct_values
+from tools_app.models import Call, CallEvent, CallPayload, Process, RunningCall, Session, Tenant
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +43,9 @@ MAX_DAYS: Final = 100 * 365
 # An id is created when its call starts; clocks of processes may differ by less than this.
 CLOCKS_DIFFER: Final = timedelta(days=1)
 TRIES, TRY_AGAIN_SECONDS = 3, 1.0
+DAY_SECONDS: Final = 24 * 3600.0
+MAX_COUNTED: Final = 100_000
+COUNT_SECONDS: Final = 1.0
 
 Owner = UUID | None
 
@@ -96,11 +108,12 @@ def prune(tenant: Tenant | None = None, *, batch: int = BATCH) -> Iterator[Prune
     if tenant is None:
         tried: set[Month] = set()
         yield from _months(keeping, tried)
-        yield from _batches(keeping, list(_owners(Call.objects.all())), batch)
+        for owner in list(_owners(Call.objects.all())):
+            yield from _calls(keeping, owner, batch)
         # Months that were kept only for the calls pruned above.
         yield from _months(keeping, tried)
     else:
-        yield from _batches(keeping, [tenant.pk], batch)
+        yield from _calls(keeping, tenant.pk, batch)
     for pk in [tenant.pk] if tenant else list(Tenant.objects.values_list("pk", flat=True)):
         yield from _sessions(keeping, pk, batch)
     if newest := keeping.newest():
@@ -122,14 +135,10 @@ def due(tenant: Tenant | None = None) -> list[DueCalls]:
 
 
 def _owners(calls: "QuerySet[Call]") -> Iterator[Owner]:
-    """Yield the tenants that have some of `calls`, deleted ones included, by index look-ups instead of a scan."""
+    """Yield the tenants that have some of `calls`, deleted ones included, and None for calls without one."""
     if calls.filter(tenant_id__isnull=True).exists():
         yield None
-    calls = calls.filter(tenant_id__isnull=False).order_by("tenant_id")
-    owner = calls.values_list("tenant_id", flat=True).first()
-    while owner is not None:
-        yield owner
-        owner = calls.filter(tenant_id__gt=owner).values_list("tenant_id", flat=True).first()
+    yield from distinct_values(calls, "tenant_id")
 
 
 def calls_before(owner: Owner, before: datetime) -> "QuerySet[Call]":
@@ -139,15 +148,12 @@ def calls_before(owner: Owner, before: datetime) -> "QuerySet[Call]":
     return calls.filter(started_at__lt=before, pk__lt=least_id(before + CLOCKS_DIFFER))
 
 
-def _batches(keeping: RetentionPolicy, owners: list[Owner], batch: int) -> Iterator[PruneStep]:
-    for owner in owners:
-        if before := keeping.since(owner):
-            yield from _calls(owner, keeping.name(owner), before, batch)
-
-
-def _calls(owner: Owner, name: str, before: datetime, batch: int) -> Iterator[PruneStep]:
+def _calls(keeping: RetentionPolicy, owner: Owner, batch: int) -> Iterator[PruneStep]:
+    before = keeping.since(owner)
+    if before is None:
+        return
     rows = calls_before(owner, before)
-    while step := _batch(rows, name, before, batch):
+    while step := _batch(rows, keeping.name(owner), before, batch):
         yield step
         # Deleted rows stay in the index for a while: the next batch does not read them again.
         rows = calls_before(owner, before).filter(started_at__gte=step.until)
@@ -160,15 +166,11 @@ def _batch(rows: "QuerySet[Call]", name: str, before: datetime, batch: int) -> P
             return None
         ids = [pk for pk, _ in found]
         doomed = Call.objects.filter(pk__in=ids)
-        pruned.note(pruned.links_of(doomed), why=_why(before))
+        pruned.note(pruned.links_of(doomed), why=f"older than {before:%Y-%m-%dT%H:%M:%SZ}")
         CallEvent.objects.filter(call_id__in=ids).delete()
         CallPayload.objects.filter(call_id__in=ids).delete()
         doomed.delete()
     return PruneStep(name, "calls", len(ids), found[-1][1])
-
-
-def _why(before: datetime) -> str:
-    return f"older than {before:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _sessions(keeping: RetentionPolicy, tenant_id: UUID, batch: int) -> Iterator[PruneStep]:
@@ -205,7 +207,7 @@ def _dropped(keeping: RetentionPolicy, month: Month) -> int | None:
         if RunningCall.objects.filter(pk__lt=span.end).exists() or not keeping.past(month, _owners(calls)):
             return False
         gone.append(calls.count())
-        pruned.note(pruned.links_of(calls), why=_why(month.end))
+        pruned.note(pruned.links_of(calls), why=f"older than {month.end:%Y-%m-%dT%H:%M:%SZ}")
         return True
 
     for left in reversed(range(TRIES)):
@@ -216,3 +218,81 @@ def _dropped(keeping: RetentionPolicy, month: Month) -> int | None:
                 log.warning("The partitions of %s could not be dropped yet: %s", month, problem)
         sleep(TRY_AGAIN_SECONDS)
     return None
+
+
+class Daily:
+    """Creates future partitions and prunes, once a day from the start of its process, without Celery beat.
+
+    Beside housekeeping, which shows that its process is alive: pruning may take long.
+    """
+
+    def __init__(self) -> None:
+        self._due = 0.0
+        self.job = Job("pruning", _prune)
+
+    def prune_if_due(self) -> None:
+        """Start if a day has passed and this process is the one that prunes: the oldest that is alive."""
+        if monotonic() < self._due:
+            return
+        if Process.objects.order_by("pk").values_list("pk", flat=True).first() != entries.process_id():
+            return
+        self._due = monotonic() + DAY_SECONDS
+        self.job.start()
+
+
+def _prune(stopping: Event) -> None:
+    """Prune batch by batch: what is left when the process stops is pruned by the next run."""
+    partitions.create_upcoming()
+    for _ in prune():
+        if stopping.wait(PAUSE_SECONDS):
+            break
+
+
+@dataclass(frozen=True)
+class RetentionPreview:
+    """What would be deleted: all calls from before a moment; None: nothing.
+
+    `calls` is exact unless there `are_more` or counting took too long (None); `estimated` is then the database's
+    estimate. `oldest` is when the oldest stored call started.
+    """
+
+    days: int
+    before: datetime | None
+    calls: int | None
+    are_more: bool
+    estimated: int | None
+    oldest: datetime | None
+
+
+def days_kept(tenant: Tenant) -> int:
+    """Return how many days this tenant's calls are kept; 0 is forever."""
+    return settings.MCPHUB_KEEP_DAYS if tenant.keep_days is None else tenant.keep_days
+
+
+def preview(tenant: Tenant, days: int) -> RetentionPreview:
+    """Return what would be deleted if this tenant's calls were kept for `days`; 0 is forever."""
+    starts = Call.objects.filter(tenant_id=tenant.pk).order_by("started_at").values_list("started_at", flat=True)
+    oldest = starts.first()
+    if not 0 < days <= MAX_DAYS:
+        return RetentionPreview(days, None, 0, are_more=False, estimated=None, oldest=oldest)
+    before = timezone.now() - timedelta(days=days)
+    rows = calls_before(tenant.pk, before).order_by()
+    counted = None
+    with suppress(OperationalError), guarded(COUNT_SECONDS):
+        counted = rows[: MAX_COUNTED + 1].count()
+    exactly = counted is not None and counted <= MAX_COUNTED
+    estimated = None
+    if not exactly and connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            sql, params = rows.values("pk").query.sql_with_params()
+            cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}", params)
+            planned = cursor.fetchone()[0]
+        estimated = (orjson.loads(planned) if isinstance(planned, str) else planned)[0]["Plan"]["Plan Rows"]
+    return RetentionPreview(
+        days,
+        before,
+        counted if exactly else MAX_COUNTED if counted else None,
+        are_more=not exactly,
+        estimated=estimated,
+        oldest=oldest,
+    )

@@ -16,8 +16,8 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.worlds import World, person
-from tools_app.audit.export import responses, runner
-from tools_app.audit.export.formats import FACTS
+from tools_app.audit import export as exports
+from tools_app.audit.export import FACTS
 from tools_app.core.packing import pack
 from tools_app.models import Action, Call, CallEvent, CallPayload, Change, Export, Membership, Role
 
@@ -120,8 +120,8 @@ def test_no_cell_is_taken_for_a_formula(as_: Any, acme: World, begin: str) -> No
 
 
 def test_the_row_says_how_far_the_download_is(as_: Any, acme: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "CHUNK", 1)
-    monkeypatch.setattr(runner, "REPORT_EVERY", 1)
+    monkeypatch.setattr(exports, "CHUNK", 1)
+    monkeypatch.setattr(exports, "REPORT_EVERY", 1)
     for _ in range(3):
         record(acme.tenant)
     client = as_("auditor")
@@ -147,7 +147,7 @@ def test_a_download_that_breaks_off_is_said_to_be_broken_and_can_be_had_again(
 ) -> None:
     client = as_("auditor")
     export = started(client)
-    pieces = runner.download(export, people["auditor"])
+    pieces = exports.download(export, people["auditor"])
     assert isinstance(pieces, Generator)
     next(pieces)
     pieces.close()
@@ -222,7 +222,7 @@ def test_a_client_that_goes_away_closes_the_pieces(acme: World) -> None:
             closed.append(True)
 
     async def take_one() -> bytes:
-        content = responses._later(pieces())
+        content = exports._later(pieces())
         first = await anext(content)
         await content.aclose()
         return first

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tools_app.core.telemetry.registry import METRICS, Kind
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "observability.md").read_text()
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "observability.md").read_text()
 ROWS = re.findall(r"^\| `(mcphub_\w+)` \| ([^|]+) \|([^|]*)\|$", PAGE, re.MULTILINE)
 WORDS = {Kind.COUNTER: "counter", Kind.HISTOGRAM: "histogram", Kind.HUB: "gauge of the hub"}
 

@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from tests.audit.aged import days_ago, id_of
-from tools_app.audit.retention import preview
+from tools_app.audit import retention
 from tools_app.core.packing import pack
 from tools_app.models import Call, CallPayload, Tenant
 
@@ -91,7 +91,7 @@ def test_the_page_says_what_would_go_and_deletes_nothing(as_: Any, aged: None, a
 def test_what_is_not_counted_is_not_said_to_be(
     as_: Any, aged: None, acme: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preview, "MAX_COUNTED", 1)
+    monkeypatch.setattr(retention, "MAX_COUNTED", 1)
     text = as_("admin").get(TRIAL, {"keep_days": "30"}).content.decode()
     assert "More than 1 calls" in text
 

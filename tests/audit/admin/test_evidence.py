@@ -8,7 +8,7 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.audit.chained import change, record
-from tools_app.audit.checkpoints import signer, signing, witness
+from tools_app.audit.checkpoints import signer, statements, witness
 from tools_app.models import Call, CallPayload, Checkpoint
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("new_chains")]
@@ -59,8 +59,8 @@ def test_checkpoints_of_all_tenants_are_for_superusers(as_: Any, calls: Any, rol
 
 def test_it_tells_how_the_log_is_signed(as_: Any, calls: Any) -> None:
     text = as_("auditor").get(PAGE).content.decode()
-    assert signing.own_key() in text
-    assert signing.fingerprint(signing.own_key()) in text
+    assert statements.own_key() in text
+    assert statements.fingerprint(statements.own_key()) in text
     assert "Download" not in text
 
 
