@@ -76,11 +76,6 @@ class WrittenToolForm(AliasForm, OfferForm):
             *SHAPING_FIELDS,
         )
         labels: ClassVar = {"timeout_seconds": "Timeout in seconds"}
-        help_texts: ClassVar = {
-            "background": "Run calls in a worker and stream their progress.",
-            "task": "Whether clients that support tasks receive one: never, when the call takes long, or always.",
-            "calls_in_flight": "Calls that run at the same time. Empty: no limit.",
-        }
 
     def clean_name(self) -> str:
         """Return the name. Raises ValidationError if another tool of the tenant has it, or the hub itself."""

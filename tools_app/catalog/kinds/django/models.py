@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -17,7 +18,7 @@ from django.db import connection, models
 from django.utils.encoding import force_str
 
 from tools_app.audit.recorder.redaction import is_secret
-from tools_app.catalog.kinds.base import Runner, ToolDefinition
+from tools_app.catalog.kinds.base import ToolDefinition
 from tools_app.catalog.kinds.django.people import person_of
 from tools_app.catalog.kinds.python import runner as python
 from tools_app.catalog.kinds.python.runner import in_thread
@@ -118,7 +119,7 @@ def register(
                 background=False,
                 timeout_seconds=timeout_seconds,
                 task=TaskSupport.NEVER,
-                run=_runner(run),
+                run=partial(_run_in_thread, run),
                 place=f"{place}.{verb}",
                 needs_person=True,
             )
@@ -127,13 +128,10 @@ def register(
     ]
 
 
-def _runner(run: Callable[..., ToolResult]) -> Runner:
-    async def call(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        taken = {"arguments": arguments, "context": context}
-        result: ToolResult = await in_thread(run, taken, context.caller.tenant_id)
-        return result
-
-    return call
+async def _run_in_thread(run: Callable[..., ToolResult], arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+    taken = {"arguments": arguments, "context": context}
+    result: ToolResult = await in_thread(run, taken, context.caller.tenant_id)
+    return result
 
 
 def _check_name(name: str, sensitive: Sequence[str], place: str) -> None:

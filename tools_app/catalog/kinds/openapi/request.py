@@ -83,7 +83,8 @@ def _path_value(parameter: Parameter, arguments: Mapping[str, Any]) -> str:
         raise ToolError(f"The argument '{parameter.argument}' is required.")
     if parameter.content_type:
         value = _as_content(value, parameter)
-    for text in _texts(value, parameter.argument):
+    parts = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    for text in (scalar(part, parameter.argument) for part in parts):
         if has_parent_segments(text) or CONTROL.search(text):
             raise ToolError(
                 f"The argument '{parameter.argument}' is a part of an address: it cannot hold control characters,"
@@ -91,15 +92,6 @@ def _path_value(parameter: Parameter, arguments: Mapping[str, Any]) -> str:
             )
     encode = styles.reserved_allowed_in_path if parameter.allow_reserved else encoded
     return styles.in_path(value, parameter.name, parameter.style, parameter.explode, encode)
-
-
-def _texts(value: Any, name: str) -> Iterator[str]:
-    if isinstance(value, dict):
-        yield from (text for key, item in value.items() for text in (key, scalar(item, name)))
-    elif isinstance(value, list):
-        yield from (scalar(item, name) for item in value)
-    else:
-        yield scalar(value, name)
 
 
 def _query(
@@ -178,7 +170,11 @@ def _body(body: Body | None, arguments: Mapping[str, Any]) -> tuple[str, bytes |
         fields = list(_dynamic_fields(whole, body))
     match body.mode:
         case "multipart":
-            return _multipart(body.media_type, fields)
+            parts = [part for one, value in fields if value is not None for part in _parts(one, value)]
+            boundary = token_hex(16)
+            written = b"".join(b"--%b\r\n%b\r\n" % (boundary.encode(), part) for part in parts)
+            essence = body.media_type.partition(";")[0].strip()
+            return f"{essence}; boundary={boundary}", written + b"--%b--\r\n" % boundary.encode()
         case "form":
             content = query_text(_form(fields))
         case "lines":
@@ -230,35 +226,23 @@ def _field_text(value: Any, one: BodyField) -> str:
     return _json_text(value) if is_json else scalar(value, one.name)
 
 
-def _multipart(media_type: str, fields: list[tuple[BodyField, Any]]) -> tuple[str, bytes]:
-    parts = [part for one, value in fields if value is not None for part in _parts(one, value)]
-    boundary = token_hex(16)
-    content = b"".join(b"--%b\r\n%b\r\n" % (boundary.encode(), part) for part in parts)
-    essence = media_type.partition(";")[0].strip()
-    return f"{essence}; boundary={boundary}", content + b"--%b--\r\n" % boundary.encode()
-
-
 def _parts(one: BodyField, value: Any) -> Iterator[bytes]:
     for item in value if isinstance(value, list) else [value]:
         name = _quoted(one.name)
         if one.is_file:
-            data, filename, kind = _file(item, one)
+            if not isinstance(item, dict):
+                raise ToolError(f"The argument '{one.argument}' must be an object with data, as base64.")
+            kind = str(item.get("media_type") or one.content_type or "application/octet-stream")
+            if not _TOKEN.fullmatch(kind):
+                raise ToolError(f"The media_type of the argument '{one.argument}' is invalid.")
+            data = _from_base64(item.get("data"), one.argument)
+            filename = _quoted(str(item.get("filename") or one.name))
             about = f'Content-Disposition: form-data; name="{name}"; filename="{filename}"\r\nContent-Type: {kind}'
         else:
             data = _field_text(item, one).encode()
             kind = one.content_type or (JSON if isinstance(item, dict | list) else "")
             about = f'Content-Disposition: form-data; name="{name}"' + (f"\r\nContent-Type: {kind}" if kind else "")
         yield about.encode() + b"\r\n\r\n" + data
-
-
-def _file(value: Any, one: BodyField) -> tuple[bytes, str, str]:
-    """Return the bytes, the name and the type of a file. Raises ToolError."""
-    if not isinstance(value, dict):
-        raise ToolError(f"The argument '{one.argument}' must be an object with data, as base64.")
-    kind = str(value.get("media_type") or one.content_type or "application/octet-stream")
-    if not _TOKEN.fullmatch(kind):
-        raise ToolError(f"The media_type of the argument '{one.argument}' is invalid.")
-    return _from_base64(value.get("data"), one.argument), _quoted(str(value.get("filename") or one.name)), kind
 
 
 def _quoted(text: str) -> str:
