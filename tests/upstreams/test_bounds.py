@@ -12,7 +12,6 @@ from tests.upstreams import scripted
 from tests.upstreams.scripted import LOOK
 from tests.web_services import Service
 from tools_app.catalog.tool_api.results import ToolError
-from tools_app.core.http.urls import parse_url
 from tools_app.models import Tenant, Upstream
 from tools_app.upstreams import client, connections, service, validation
 from tools_app.upstreams.client import MAX_ANSWERING, Message
@@ -20,7 +19,6 @@ from tools_app.upstreams.credentials import store
 from tools_app.upstreams.duplex import DuplexTransport
 from tools_app.upstreams.errors import UpstreamFailed
 from tools_app.upstreams.exchanges import tasks
-from tools_app.upstreams.http import Bounds, HttpTransport
 from tools_app.upstreams.observation import MAX_NAME_LENGTH
 from tools_app.upstreams.updates import MAX_URIS, ConnectionUpdates
 
@@ -72,25 +70,6 @@ def test_requests_of_an_upstream_are_answered_a_few_at_a_time() -> None:
         return transport.count
 
     assert asyncio.run(flooded()) == MAX_ANSWERING
-
-
-def test_the_same_holds_over_http() -> None:
-    begun = 0
-
-    async def answer(_message: Message) -> Message:
-        nonlocal begun
-        begun += 1
-        return await asyncio.get_running_loop().create_future()  # never answered
-
-    async def flooded() -> None:
-        transport = HttpTransport(parse_url("https://example.com"), {}, (), Bounds(1.0, 1000))
-        for _ in range(MAX_ANSWERING * 10):
-            transport.respond_later(PING, {}, answer)
-        await asyncio.sleep(0)
-        await transport.close()
-
-    asyncio.run(flooded())
-    assert begun == MAX_ANSWERING
 
 
 def test_a_tenant_has_so_many_upstreams(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,6 @@ from tools_app.models import (
     Action,
     ApiSource,
     Prompt,
-    PromptKind,
     Resource,
     ResourceKind,
     Secret,
@@ -192,31 +191,34 @@ def single_version_bump() -> Iterator[None]:
 def add_code_tools(tenant: Tenant, names: list[str], by: User | None = None) -> list[Tool]:
     """Add the registered functions `names` as tools of `tenant`; existing tools are not changed."""
     present = set(tenant.tools.filter(name__in=names).values_list("name", flat=True))
-    wanted = [name for name in names if name not in present]
     with single_version_bump():
         return [
-            save_tool(Tool(tenant=tenant, name=name, kind=PYTHON, config={"function": name}), by) for name in wanted
+            save_tool(Tool(tenant=tenant, name=name, kind=PYTHON, config={"function": name}), by)
+            for name in names
+            if name not in present
         ]
 
 
 def add_code_resources(tenant: Tenant, uris: list[str]) -> list[Resource]:
     """Add the registered resources `uris` to `tenant`; existing ones are not changed."""
     present = set(tenant.resources.filter(uri__in=uris).values_list("uri", flat=True))
-    return [
-        save_resource(Resource(tenant=tenant, uri=uri, kind=ResourceKind.PYTHON, config={"function": uri}))
-        for uri in uris
-        if uri not in present
-    ]
+    with single_version_bump():
+        return [
+            save_resource(Resource(tenant=tenant, uri=uri, kind=PYTHON, config={"function": uri}))
+            for uri in uris
+            if uri not in present
+        ]
 
 
 def add_code_prompts(tenant: Tenant, names: list[str]) -> list[Prompt]:
     """Add the registered prompts `names` to `tenant`; existing ones are not changed."""
     present = set(tenant.prompts.filter(name__in=names).values_list("name", flat=True))
-    return [
-        save_prompt(Prompt(tenant=tenant, name=name, kind=PromptKind.PYTHON, config={"function": name}))
-        for name in names
-        if name not in present
-    ]
+    with single_version_bump():
+        return [
+            save_prompt(Prompt(tenant=tenant, name=name, kind=PYTHON, config={"function": name}))
+            for name in names
+            if name not in present
+        ]
 
 
 def resource_topic(tenant_id: Any) -> str:

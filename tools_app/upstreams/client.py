@@ -76,6 +76,22 @@ class Transport:
     # Whether questions that do not name the request that they belong to are refused.
     refuses_questions = False
 
+    def __init__(self) -> None:
+        self._answering: set[asyncio.Task[None]] = set()
+
+    def answer_later(self, message: Message, answer: Answer, send: Callable[[Message], Awaitable[None]]) -> None:
+        """Answer a request of the upstream, while what it says is read on. Beyond MAX_ANSWERING, it gets no answer."""
+        if len(self._answering) >= MAX_ANSWERING:
+            return
+
+        async def respond() -> None:
+            with suppress(RequestFailed):
+                await send(await answer(message))
+
+        task = asyncio.get_running_loop().create_task(respond())
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
     async def roundtrip(self, message: Message, headers: Mapping[str, str], listen: Listen, answer: Answer) -> Message:
         """Send a request and return its response. `listen` gets the notifications that precede it.
 

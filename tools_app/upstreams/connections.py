@@ -411,7 +411,7 @@ class Connections:
         return self._by_endpoint.get(endpoint)
 
     async def watch(self, owner: Hashable, uris_by_endpoint: UrisByEndpoint, listener: UpdateListener) -> None:
-        """Call `tell` with updated resources among those that `owner` wants from now on; nothing, to stop.
+        """Call `listener` with updated resources among those that `owner` wants from now on; none, to stop.
 
         Returns when the upstreams were asked for them, or cannot be. Runs on the loop of the connections.
         """

@@ -9,9 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from tools_app.core.http.errors import RequestFailed
 from tools_app.core.http.urls import InvalidUrl, Url
-from tools_app.upstreams.client import MAX_ANSWERING, Answer, Listen, Message, Transport, answer_unsupported, ignore
+from tools_app.upstreams.client import Answer, Listen, Message, Transport, answer_unsupported, ignore
 from tools_app.upstreams.errors import UpstreamFailed
 from tools_app.upstreams.http import HttpTransport, parsed
 
@@ -36,8 +35,8 @@ class DuplexTransport(Transport):
     is_followed = True
 
     def __init__(self) -> None:
+        super().__init__()
         self._pending: dict[int, PendingRequest] = {}
-        self._answering: set[asyncio.Task[None]] = set()
         self._on_message: Listen = ignore
         self._opening = asyncio.Lock()
         self._is_open = False
@@ -89,7 +88,10 @@ class DuplexTransport(Transport):
             if pending is not None and not pending.response.done():
                 pending.response.set_result(message)
         elif "id" in message:
-            self._answer_later(message)
+            # It belongs to the only running request, if there is one.
+            running = [] if self.refuses_questions else list(self._pending.values())
+            answer = running[0].answer if len(running) == 1 else answer_unsupported
+            self.answer_later(message, answer, lambda response: self._write(response, {}))
         else:
             self._notify(message)
 
@@ -119,23 +121,6 @@ class DuplexTransport(Transport):
                 next(iter(self._pending.values())).listen(message)
         else:
             self._on_message(message)
-
-    def _answer_later(self, message: Message) -> None:
-        """Answer a request of the upstream. It belongs to the only running request, if there is one."""
-        if len(self._answering) >= MAX_ANSWERING:
-            return
-        running = [] if self.refuses_questions else list(self._pending.values())
-
-        async def respond() -> None:
-            request_answer = running[0].answer if len(running) == 1 else None
-            try:
-                await self._write(await (request_answer or answer_unsupported)(message), {})
-            except RequestFailed:
-                return
-
-        task = asyncio.get_running_loop().create_task(respond())
-        self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
 
 
 class LegacySseTransport(DuplexTransport):

@@ -25,7 +25,6 @@ from tools_app.core.http.errors import (
     TRANSPORT_ERRORS,
     AddressBlocked,
     NameNotResolved,
-    RequestFailed,
     explain_error,
 )
 from tools_app.core.http.network import CONNECT_SECONDS, CheckedNetwork, system_addresses
@@ -34,7 +33,7 @@ from tools_app.protocol import exact_json
 from tools_app.protocol.errors import RpcError
 from tools_app.protocol.inbound import SESSION_HEADER
 from tools_app.protocol.jsonrpc import decode
-from tools_app.upstreams.client import MAX_ANSWERING, Answer, Listen, Message, Transport, answer_unsupported
+from tools_app.upstreams.client import Answer, Listen, Message, Transport, answer_unsupported
 from tools_app.upstreams.errors import LoopRefused, Refused, SessionExpired, TooLarge, UpstreamFailed, hold_result
 
 MAX_ID_LENGTH: Final = 1024
@@ -163,6 +162,7 @@ class HttpTransport(Transport):
     def __init__(
         self, url: Url, headers: Headers, allowed: Sequence[Network], bounds: Bounds, tenant: Hashable = None
     ) -> None:
+        super().__init__()
         self._url = url
         self._tenant = tenant
         self._headers = dict(headers)
@@ -170,7 +170,6 @@ class HttpTransport(Transport):
         self._allowed = allowed
         self._pool = self._new_pool()
         self._retired_pools: list[ConnectionPool] = []
-        self._answering: set[asyncio.Task[None]] = set()
         # The requests that are running, by their ids, with what answers the questions of each.
         self._running: dict[int, Answer] = {}
         self._following: asyncio.Task[None] | None = None
@@ -254,21 +253,6 @@ class HttpTransport(Transport):
                     raise
             may_repeat = False
 
-    def respond_later(self, message: Message, headers: Headers, answer: Answer) -> None:
-        """Answer a request of the upstream, while its stream is read on."""
-        if len(self._answering) >= MAX_ANSWERING:
-            return
-
-        async def respond() -> None:
-            try:
-                await self.post(await answer(message), headers)
-            except RequestFailed:
-                return
-
-        task = asyncio.get_running_loop().create_task(respond())
-        self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
-
     async def _follow(self, headers: Headers, listen: Listen, is_open: asyncio.Event) -> None:
         """Read the session's own stream. A server that has none, or ends it at once repeatedly, is left alone."""
         failures, last_id = 0, ""
@@ -306,7 +290,8 @@ class HttpTransport(Transport):
         if not {"method", "id"} <= message.keys():
             return
         running = [] if self.refuses_questions else list(self._running.values())
-        self.respond_later(message, headers, running[0] if len(running) == 1 else answer_unsupported)
+        answer = running[0] if len(running) == 1 else answer_unsupported
+        self.answer_later(message, answer, lambda response: self.post(response, headers))
 
     @asynccontextmanager
     async def _exchange(
@@ -467,7 +452,8 @@ class _ResponseReader:
             self.response = message
             return True
         if "id" in message:
-            self._transport.respond_later(message, self._headers, self._answer)
+            post = self._transport.post
+            self._transport.answer_later(message, self._answer, lambda response: post(response, self._headers))
         else:
             self._listen(message)
         return False

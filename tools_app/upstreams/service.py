@@ -250,7 +250,8 @@ def delete(upstream: Upstream) -> None:
     """Delete an upstream with all that it offers. Recorded calls are kept."""
     with authoring.single_version_bump():
         for item in upstream.items.select_related("tool", "resource", "prompt"):
-            delete_item(item)
+            if (row := row_of(item)) is not None:
+                authoring.delete(row)
         upstream.delete()
 
 

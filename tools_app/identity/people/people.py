@@ -7,6 +7,7 @@ outside its tenant.
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -312,9 +313,11 @@ def _apply(issuer: Issuer, identities: list[Identity]) -> list[Identity]:
         identity.issuer = issuer
         roles, entry = held.get(identity.person_id, {}), getattr(identity, "directory_user", None)
         has_access = issuer.tenant_id in roles
-        role = _role(issuer, entry, identity, known_ids)
-        if entry is None and not has_access:
-            role = ""  # an admin has removed the person
+        role = ""
+        # Without access and unknown to the directory, an admin has removed the person.
+        if issuer.is_active and (entry is not None or has_access):
+            with suppress(rules.NoMatchingRule):
+                role = rule_of(issuer, entry, identity.claims, known_ids).role
         if entry is not None and (not identity.person.is_active or identity.person.is_superuser):
             role = ""
         if role and not has_access and len(roles) > 0:
@@ -329,16 +332,6 @@ def _apply(issuer: Issuer, identities: list[Identity]) -> list[Identity]:
             now = timezone.now()
             Identity.objects.filter(pk=identity.pk).update(ended_at=None, verified_at=now, checked_at=now)
     return ended
-
-
-def _role(issuer: Issuer, entry: DirectoryUser | None, identity: Identity, known_ids: Mapping[str, UUID]) -> str:
-    """Return the role of a person by their last claims, "" for none."""
-    if not issuer.is_active:
-        return ""
-    try:
-        return rule_of(issuer, entry, identity.claims, known_ids).role
-    except rules.NoMatchingRule:
-        return ""
 
 
 def has_role(identity: Identity) -> bool:

@@ -233,7 +233,7 @@ def asks_for_sign_in(upstream: Upstream) -> bool:
 
 
 def begin(upstream: Upstream, owner: Owner, session: Session, origin: str) -> str:
-    """Return the address at which the person signs in. `base` is the hub's origin. Raises SignInFailed."""
+    """Return the address at which the person signs in. `origin` is the hub's origin. Raises SignInFailed."""
     endpoint = endpoint_of(upstream)
     if endpoint.sign_in is None or endpoint.sign_in.kind != CredentialKind.OAUTH:
         raise SignInFailed("Calls of this upstream need no sign-in.")
