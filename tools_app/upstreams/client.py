@@ -37,9 +37,8 @@ from tools_app.upstreams.errors import ErrorResponse, Refused, SessionExpired, T
 
 CLIENT: Final = {"name": "mcphub", "version": "0.1.0"}
 CONNECT_SECONDS: Final = 30.0
+# How long an upstream may take to be told that a request was cancelled.
 CANCEL_SECONDS: Final = 5.0
-# How long a connection that is closed waits until the upstream is told.
-CANCELLATION_SECONDS: Final = 1.0
 MAX_PAGES: Final = 200
 MAX_ITEMS: Final = 5000
 MAX_LIST_BYTES: Final = 16 * 1024 * 1024
@@ -179,10 +178,8 @@ class Client:
 
     async def close(self) -> None:
         """Close the transport, once the upstream knows which requests were cancelled."""
-        if cancellations := set(self._cancelling):
-            _, unfinished = await asyncio.wait(cancellations, timeout=CANCELLATION_SECONDS)
-            for task in unfinished:
-                task.cancel()
+        if self._cancelling:
+            await asyncio.wait(self._cancelling)
         await self.transport.close()
 
     @property
