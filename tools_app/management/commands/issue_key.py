@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 from django.utils import timezone
 
-from tools_app.management.base import RecordedCommand
+from tools_app.management.base import RecordedCommand, tenant_with
 from tools_app.methods.permissions import check_method, check_name, check_network
 from tools_app.models import Membership, Tenant
 from tools_app.tenants import keys
@@ -40,16 +40,16 @@ class Command(RecordedCommand):
     def handle(self, *, tenant: str, name: str, expires_in_days: int | None, **options: Any) -> None:
         if not name.strip():
             raise CommandError("--name must not be empty.")
-        owner = Tenant.objects.filter(slug=tenant).first()
-        if owner is None:
-            raise CommandError(f"Unknown tenant: {tenant!r}.")
+        if expires_in_days is not None and not 0 < expires_in_days <= MAX_DAYS:
+            raise CommandError(f"--expires-in-days must be a number from 1 to {MAX_DAYS}.")
+        owner = tenant_with(tenant)
         person = _person(options["person"], owner)
         _, key = keys.issue(
             owner,
             name.strip(),
             created_by=person,
             acts_for_creator=person is not None,
-            expires_at=_expiry(expires_in_days),
+            expires_at=None if expires_in_days is None else timezone.now() + timedelta(days=expires_in_days),
             tool_patterns=_checked("--tools", options["tools"], check_name),
             methods=_checked("--methods", options["methods"], check_method),
             networks=_checked("--networks", options["networks"], check_network),
@@ -77,11 +77,3 @@ def _checked(option: str, words: list[str], check: Callable[[str], None]) -> lis
         except ValidationError as problem:
             raise CommandError(f"{option} {word}: {' '.join(problem.messages)}") from problem
     return words
-
-
-def _expiry(days: int | None) -> datetime | None:
-    if days is None:
-        return None
-    if not 0 < days <= MAX_DAYS:
-        raise CommandError(f"--expires-in-days must be a number from 1 to {MAX_DAYS}.")
-    return timezone.now() + timedelta(days=days)
