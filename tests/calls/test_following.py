@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from tests.wire.client import MODERN, RawClient, call_params
-from tools_app.calls import notices
+from tools_app.calls import events
 from tools_app.calls.background import delivery, update_reader
 from tools_app.calls.background.update_reader import Wanted
 from tools_app.calls.events import CallUpdate
@@ -94,34 +94,34 @@ def test_what_lost_notifications_did_not_bring_is_read(
 
 
 def test_an_answer_too_large_for_a_notification_is_read(client: RawClient, reporting: str, reads: Reads) -> None:
-    size = notices.MAX_NOTICE_BYTES
+    size = events.MAX_NOTICE_BYTES
     assert follow_call(client, reporting, size=size) == (list(range(1, STEPS + 1)), "x" * size)
     assert reads
 
 
 def test_a_notice_that_the_hub_did_not_encrypt_is_not_believed(client: RawClient, reporting: str, reads: Reads) -> None:
-    assert notices.update_from(CALL, 0, [b"forged"]) is None
-    other = notices.end_notice(new_id(), 0, Outcome.OK, b"{}")
-    assert notices.update_from(CALL, 0, [other]) is None
+    assert events.update_from(CALL, 0, [b"forged"]) is None
+    other = events.end_notice(new_id(), 0, Outcome.OK, b"{}")
+    assert events.update_from(CALL, 0, [other]) is None
 
 
 @pytest.fixture
 def event_notices() -> list[bytes]:
-    return [notices.event_notice(CALL, number, "log", f'{{"n":{number}}}') for number in (1, 2, 3)]
+    return [events.event_notice(CALL, number, "log", f'{{"n":{number}}}') for number in (1, 2, 3)]
 
 
 def test_notices_are_taken_in_their_order_and_once(event_notices: list[bytes]) -> None:
-    update = notices.update_from(CALL, 1, event_notices)
+    update = events.update_from(CALL, 1, event_notices)
     assert update is not None
     assert [event.sequence for event in update.events] == [2, 3]
     assert update.outcome is None
 
 
 def test_an_end_is_believed_only_after_all_its_events(event_notices: list[bytes]) -> None:
-    end = notices.end_notice(CALL, 3, Outcome.OK, b"{}")
-    assert notices.update_from(CALL, 0, [*event_notices[:2], end]) is None
-    assert notices.update_from(CALL, 0, [event_notices[0], event_notices[2], end]) is None
-    update = notices.update_from(CALL, 0, [*event_notices, end])
+    end = events.end_notice(CALL, 3, Outcome.OK, b"{}")
+    assert events.update_from(CALL, 0, [*event_notices[:2], end]) is None
+    assert events.update_from(CALL, 0, [event_notices[0], event_notices[2], end]) is None
+    update = events.update_from(CALL, 0, [*event_notices, end])
     assert update is not None
     assert (len(update.events), update.outcome, update.answer) == (3, "ok", b"{}")
 

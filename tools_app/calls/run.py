@@ -7,7 +7,9 @@ import asyncio
 import logging
 import traceback
 import types
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -16,8 +18,7 @@ import msgspec
 from django.conf import settings
 
 from tools_app.calls import inputs
-from tools_app.calls.deadline import Deadline, DeadlineExceeded
-from tools_app.calls.invocation import End
+from tools_app.calls.outcomes import CallOutcome, failure, outcome_of, stopped
 from tools_app.calls.stop_reasons import UNKNOWN, StopReason
 from tools_app.catalog.kinds.base import Runner
 from tools_app.catalog.shaping import Shaping, shaped
@@ -44,10 +45,10 @@ from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.sanitize import sanitized
 from tools_app.core.telemetry.scrubbing import scrubbed
 from tools_app.core.tracebacks import clear_traceback
-from tools_app.models import BY_CALL_TOOL, TOOLS_CALL, Outcome
+from tools_app.models import Outcome
 from tools_app.protocol import exact_json
 from tools_app.protocol.content import InvalidContent, valid_content, valid_contents, valid_messages
-from tools_app.protocol.errors import CAPABILITY_MISSING, INTERNAL_ERROR, RpcError, resource_not_found
+from tools_app.protocol.errors import CAPABILITY_MISSING, RpcError, resource_not_found
 from tools_app.protocol.schema import CompiledSchema
 from tools_app.protocol.versions import is_modern
 
@@ -57,8 +58,6 @@ T = TypeVar("T")
 MAX_LOGGED_CHARACTERS = 300
 # The members of a text without annotations.
 PLAIN_TEXT = {"type", "text"}
-WITHDRAWN = b'{"withdrawn":true}'
-UNRECORDED = "The database did not confirm the record of this call in time. It may have run."
 
 
 class Runnable(Protocol):
@@ -93,50 +92,62 @@ class Runnable(Protocol):
         """How its results are shaped for clients."""
 
 
-class CallOutcome(End, frozen=True, kw_only=True):
-    """The outcome of a run and its response: `wire` is `result` as JSON, recorded and sent unchanged.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One read of a resource or a prompt. It changes nothing, so it may start before its intent is durable."""
 
-    `refusal` is set if the client receives a JSON-RPC error instead of a result, `withdrawn` if it cancelled the
-    request and receives nothing.
-    """
-
-    result: Result
-    refusal: RpcError | None = None
-    withdrawn: bool = False
-
-    def serialize(self) -> bytes:
-        """Return the outcome as JSON, for the process that responds to the client."""
-        if self.withdrawn:
-            return WITHDRAWN
-        if self.refusal is None:
-            return self.wire
-        refusal = self.refusal
-        return exact_json.dumps({"refusal": [refusal.code, refusal.message, refusal.data, refusal.status]})
+    method: str
+    name: str
+    run: Runner
+    timeout_seconds: float
+    output: CompiledSchema | None = None
+    read_only: bool = True
+    shaping: None = None
 
 
-def outcome_of(
-    outcome: Outcome, result: Result, refusal: RpcError | None = None, *, wire: bytes | None = None
-) -> CallOutcome:
-    """Return the outcome for `result`; `wire` is its JSON, if known. Raises TypeError if it cannot be JSON."""
-    if wire is None:
+class DeadlineExceeded(Exception):
+    """The hub's timeout, distinct from a TimeoutError of the function."""
+
+
+class Deadline(msgspec.Struct):
+    """The deadline of one run on one event loop, in one or more parts; `left` is the remaining time in seconds."""
+
+    left: float
+    _began: float = 0.0
+    _limit: asyncio.Timeout | None = None
+    _pauses: int = 0
+
+    async def keep(self, work: Awaitable[T]) -> T:
+        """Return the result of `work`. Raises DeadlineExceeded."""
+        self._began = asyncio.get_running_loop().time()
+        self._limit = asyncio.timeout(None if self._pauses else self.left)
         try:
-            wire = exact_json.dumps(result.as_json())
-        except TypeError as problem:
-            try:
-                fields = exact_json.with_decimals(msgspec.structs.asdict(result))
-            except RecursionError:
-                raise problem from None
-            result = type(result)(**fields)
-            wire = exact_json.dumps(result.as_json())
-    return CallOutcome(
-        outcome=outcome,
-        rpc_error=refusal.code if refusal else None,
-        is_error=result.is_error,
-        cause=result.cause or (refusal.message if refusal else ""),
-        wire=wire,
-        result=result,
-        refusal=refusal,
-    )
+            async with self._limit:
+                return await work
+        except TimeoutError as problem:
+            if self._limit.expired():
+                raise DeadlineExceeded from problem
+            raise
+        finally:
+            self._limit = None
+            if not self._pauses:
+                self.left -= asyncio.get_running_loop().time() - self._began
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Pause the deadline until the end of the block, or of the last of several concurrent blocks."""
+        loop = asyncio.get_running_loop()
+        self._pauses += 1
+        if self._pauses == 1 and self._limit is not None:
+            self.left -= loop.time() - self._began
+            self._limit.reschedule(None)
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            if not self._pauses and self._limit is not None:
+                self._began = loop.time()
+                self._limit.reschedule(self._began + self.left)
 
 
 class LocalCall:
@@ -146,7 +157,7 @@ class LocalCall:
     """
 
     def __init__(self, id: UUID, session_id: UUID | None, request_id: str, timeout_seconds: float) -> None:
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._task: asyncio.Task[Any] | None = None
         self.id = id
         self.session_id = session_id
@@ -159,7 +170,7 @@ class LocalCall:
 
     def note_start(self) -> None:
         """Note that the function starts, in the current asyncio task."""
-        self._task = asyncio.current_task(self._loop)
+        self._task = asyncio.current_task(self.loop)
 
     def note_end(self) -> None:
         """Note that the function has ended: a cancellation would only interrupt the settlement of the call."""
@@ -177,7 +188,7 @@ class LocalCall:
 
     def interrupt(self) -> None:
         """Cancel what the function awaits; called from any thread."""
-        self._loop.call_soon_threadsafe(self._cancel_task)
+        self.loop.call_soon_threadsafe(self._cancel_task)
 
     def _cancel_task(self) -> None:
         if self._task is not None:
@@ -455,12 +466,7 @@ def _failure_of(tool: Runnable, problem: Exception) -> CallOutcome:
 
 def _failure(tool: Runnable, outcome: Outcome, message: str, cause: str = "") -> CallOutcome:
     """Return a failure: for a tool a result that a model can read, otherwise a JSON-RPC error."""
-    return _failure_response(tool.method, outcome, message, cause)
-
-
-def _failure_response(method: str, outcome: Outcome, message: str, cause: str) -> CallOutcome:
-    refusal = None if method in (TOOLS_CALL, BY_CALL_TOOL) else RpcError(INTERNAL_ERROR, message, status=200)
-    return outcome_of(outcome, failed(message, cause), refusal)
+    return failure(tool.method, outcome, message, cause)
 
 
 def _capability_missing(tool: Runnable, missing: CapabilityMissing, context: ToolContext) -> CallOutcome:
@@ -485,12 +491,6 @@ def timed_out(tool: Runnable) -> CallOutcome:
 def timeout_message(name: str, seconds: float) -> str:
     """Return the message to the client for a timeout."""
     return f"The tool '{name}' did not finish within {seconds:g} seconds."
-
-
-def stopped(method: str, outcome: Outcome, reason: StopReason) -> CallOutcome:
-    """Return the outcome of a stopped call: the only place that sets its response and the cause in its record."""
-    finished = _failure_response(method, outcome, reason.message, reason.cause)
-    return msgspec.structs.replace(finished, withdrawn=True) if reason.withdrawn else finished
 
 
 def _reason(call: LocalCall, problem: BaseException) -> StopReason:

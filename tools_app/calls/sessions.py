@@ -13,11 +13,12 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from tools_app.audit.changes import changes
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
 from tools_app.core.sanitize import for_column, sanitized_json
 from tools_app.identity.principal import Principal
-from tools_app.models import Session, Tenant
+from tools_app.models import Action, Session, Tenant
 from tools_app.protocol.errors import OVER_LIMIT, RpcError, limit_of_zero
 from tools_app.protocol.jsonrpc import MAX_CLIENT_NAME_LENGTH, MAX_CLIENT_VERSION_LENGTH
 from tools_app.tenants import last_used
@@ -202,10 +203,16 @@ async def end(session: SessionFacts, reason: str = "deleted") -> bool:
 
 
 def end_by_person(row: Session) -> bool:
-    """End a session on request of a tenant's admin. Return False if it had already ended."""
-    ended = _end([row.pk], "admin")
-    cache.forget(row.digest)
-    return bool(ended)
+    """End a session on behalf of a tenant's admin, and record that. Return False if it had already ended."""
+    with changes.change_log_transaction():
+        ended = _end([row.pk], "admin")
+        cache.forget(row.digest)
+        if not ended:
+            return False
+        row.refresh_from_db(fields=["ended_at", "end_reason"])
+        ended_at = row.ended_at.isoformat() if row.ended_at else None
+        changes.record(Action.CHANGED, row, before={"ended_at": None}, after={"ended_at": ended_at})
+        return True
 
 
 async def set_log_level(session: SessionFacts, level: str) -> None:

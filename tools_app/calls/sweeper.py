@@ -27,8 +27,8 @@ from tools_app.calls import inputs, limits, run, uncertain
 from tools_app.calls.background import queue
 from tools_app.calls.background.broker import BrokerUnavailable
 from tools_app.calls.invocation import End, call_topic, encoded, record_builder_of_row
-from tools_app.calls.recorded_answers import unanswered
-from tools_app.calls.run import UNRECORDED, CallOutcome, LocalCall, outcome_of, stopped
+from tools_app.calls.outcomes import UNRECORDED, CallOutcome, outcome_of, stopped, unanswered
+from tools_app.calls.run import LocalCall
 from tools_app.catalog.tool_api.results import ToolResult
 from tools_app.core.telemetry.logs import first_of
 from tools_app.models import Call, CallEvent, CallStatus, Outcome, Process, ProcessDeath, RunningCall

@@ -25,7 +25,7 @@ T = TypeVar("T")
 IDLE_SECONDS: Final = 0.25
 # How often it is tried to start what waits: nothing tells that time has passed.
 RETRY_SECONDS: Final = 0.005
-# From this size on, each step of a request runs in a loop iteration of its own.
+# What is larger is processed in a thread (`large_work`), in memory that is counted (`request_memory`).
 LARGE_BYTES: Final = 64 * 1024
 
 
@@ -111,14 +111,6 @@ def current_owner() -> Hashable | None:
     return None if slot is None else slot.owner.id
 
 
-async def long_step(size: int) -> None:
-    """Wait before a step whose time grows with `size` in bytes: each loop iteration runs one of them."""
-    slot = _current_slot.get()
-    if size >= LARGE_BYTES and slot is not None:
-        async with slot.scheduler.long_steps:
-            await asyncio.sleep(0)
-
-
 class FairScheduler:
     """The scheduler of one event loop.
 
@@ -138,7 +130,6 @@ class FairScheduler:
         self._alone, self._together = alone, together
         self._reclaim_after, self._max_waiting = reclaim_after, max_waiting
         self._clock = clock
-        self.long_steps = asyncio.Lock()
         self._owners: dict[Hashable, Owner] = {}
         # Those of them with waiting requests, the next one first.
         self._turns: dict[Hashable, Owner] = {}

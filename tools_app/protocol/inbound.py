@@ -27,6 +27,7 @@ CAPABILITIES_META: Final = META_PREFIX + "clientCapabilities"
 CAPABILITIES_FIELD: Final = f"_meta['{CAPABILITIES_META}']"
 LOG_META: Final = META_PREFIX + "logLevel"
 SERVER_META: Final = META_PREFIX + "serverInfo"
+SERVER: Final = {"name": "mcphub", "title": "mcphub", "version": "0.1.0"}
 SUBSCRIPTION_META: Final = META_PREFIX + "subscriptionId"
 
 # The parameter that the Mcp-Name header mirrors (2026-07-28, Streamable HTTP, §Standard Request Headers).
@@ -183,6 +184,24 @@ def progress_token(request: Request) -> str | int | None:
     """Return the progress token of a request (progress, §Progress Flow)."""
     token = request.meta.get("progressToken")
     return token if type(token) in ID_TYPES else None
+
+
+def text_in(params: Mapping[str, Any], field: str) -> str:
+    """Return a string from the parameters. Raises RpcError -32602."""
+    value = params.get(field)
+    if not isinstance(value, str):
+        raise RpcError(INVALID_PARAMS, f"params.{field} must be a string.", {"field": field})
+    return value
+
+
+def texts(params: Mapping[str, Any], field: str) -> dict[str, str]:
+    """Return an object of strings from the parameters; empty if it is absent. Raises RpcError -32602."""
+    value = params.get(field)
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(entry, str) for entry in value.values()):
+        raise RpcError(INVALID_PARAMS, f"params.{field} must be an object of strings.", {"field": field})
+    return value
 
 
 # --- Accepted response types (RFC 9110, §12.5.1; 2026-07-28, Streamable HTTP) ---

@@ -14,12 +14,12 @@ from django.db import Error
 
 from tools_app.calls import limits, run, sessions, stop_reasons
 from tools_app.calls.background import delivery
+from tools_app.calls.request import RequestContext, modern_context, session_context
 from tools_app.calls.sessions import SessionFacts
 from tools_app.calls.stop_reasons import StopReason
 from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.identity.principal import Credential, Principal
 from tools_app.methods import lifecycle, notifications, subscriptions
-from tools_app.methods.context import RequestContext, modern_context, session_context
 from tools_app.protocol import inbound, jsonrpc
 from tools_app.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, NOT_PERMITTED, OVER_LIMIT, RpcError
 from tools_app.protocol.inbound import Modern

@@ -9,6 +9,7 @@ import orjson
 from django.db import Error
 
 from tools_app.audit.recorder.recorder import RecorderUnavailable
+from tools_app.calls.request import Cancelled, RequestContext
 from tools_app.core import request_memory
 from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.telemetry import tracing
@@ -16,9 +17,16 @@ from tools_app.core.telemetry.log_context import log_fields
 from tools_app.core.telemetry.scrubbing import scrubbed
 from tools_app.core.tracebacks import clear_traceback
 from tools_app.methods import completion, lifecycle, permissions, prompts, resources, subscriptions, tasks, tools
-from tools_app.methods.context import Cancelled, Handler, RequestContext, handler_of
+from tools_app.methods.registry import Handler, handlers
 from tools_app.models import TOOLS_CALL
-from tools_app.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, OVER_LIMIT, RpcError, store_gone
+from tools_app.protocol.errors import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    OVER_LIMIT,
+    RpcError,
+    store_gone,
+)
 from tools_app.protocol.jsonrpc import Malformed, Message, Request, id_json, result_message
 from tools_app.protocol.versions import Era
 from tools_app.transport.request import BodyRefused
@@ -38,7 +46,9 @@ async def answer(context: RequestContext) -> Reply:
     try:
         if context.principal.methods is not None or context.principal.grants is not None:
             await permissions.check(context)
-        handler = handler_of(request.method, context.era)
+        handler = handlers.get((request.method, context.era))
+        if handler is None:
+            raise RpcError(METHOD_NOT_FOUND, f"Method not found: '{request.method}'", {"method": request.method})
         answering = handler(context) if tracing.active is None else answered_in_span(handler, context)
         result = await answering
         if len(result) > LARGE_BYTES:

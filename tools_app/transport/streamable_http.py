@@ -10,13 +10,13 @@ from typing import Any
 from channels.generic.http import AsyncHttpConsumer
 
 from tools_app.calls import limits, sessions
+from tools_app.calls.request import RequestContext, modern_context, session_context
 from tools_app.calls.sessions import SessionFacts
 from tools_app.core import fair_scheduler, request_memory
 from tools_app.core.config import config
 from tools_app.identity.oauth.scopes import CALL
 from tools_app.identity.principal import Principal
 from tools_app.methods import lifecycle, notifications, resume, subscriptions
-from tools_app.methods.context import RequestContext, modern_context, session_context
 from tools_app.protocol import inbound, jsonrpc
 from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.protocol.inbound import SESSION_HEADER, Modern

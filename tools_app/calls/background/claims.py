@@ -19,7 +19,7 @@ from django.utils import timezone
 from tools_app.audit.recorder.entries import process_id
 from tools_app.calls.background.payload import CallPayload, payload_of_row
 from tools_app.calls.invocation import CallRecordBuilder, record_builder_of_row
-from tools_app.calls.run import CallOutcome, outcome_of
+from tools_app.calls.outcomes import CallOutcome, outcome_of
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import CompiledTool
 from tools_app.catalog.tool_api.results import failed

@@ -15,12 +15,11 @@ import msgspec
 from django.db import Error, transaction
 
 from tools_app.audit.changes import changes
-from tools_app.calls import inputs, notices, stop_reasons
+from tools_app.calls import events, inputs, stop_reasons
 from tools_app.calls.background import enqueue, update_reader
 from tools_app.calls.events import CallUpdate, Event, SendEvent
 from tools_app.calls.invocation import CallRecordBuilder, Invocation, call_topic
-from tools_app.calls.recorded_answers import deserialize, unanswered
-from tools_app.calls.run import CallOutcome
+from tools_app.calls.outcomes import CallOutcome, deserialize, unanswered
 from tools_app.calls.stop_reasons import StopReason
 from tools_app.catalog.compiled import CompiledTool
 from tools_app.core import fair_scheduler, large_work
@@ -106,7 +105,7 @@ async def _next_update(call_id: UUID, after: int, subscription: Subscription) ->
     """Wait for a notification or the slow poll, and return what happened since event `after`."""
     await subscription.wait(_until_poll())
     carried = subscription.take_payloads()
-    update = notices.update_from(call_id, after, carried) if carried else None
+    update = events.update_from(call_id, after, carried) if carried else None
     return update or await _read_update(call_id, after, subscription)
 
 

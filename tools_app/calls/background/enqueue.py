@@ -13,7 +13,7 @@ from tools_app.calls.background import queue, worker
 from tools_app.calls.background.broker import BrokerUnavailable
 from tools_app.calls.background.payload import payload_of_invocation
 from tools_app.calls.invocation import CallRecordBuilder, End, Invocation, set_log_context
-from tools_app.calls.run import UNRECORDED
+from tools_app.calls.outcomes import UNRECORDED
 from tools_app.catalog.compiled import CompiledTool
 from tools_app.core import large_work
 from tools_app.core.fair_scheduler import LARGE_BYTES

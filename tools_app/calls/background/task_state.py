@@ -18,8 +18,7 @@ from tools_app.calls.background.broker import BrokerUnavailable
 from tools_app.calls.background.payload import payload_of_row
 from tools_app.calls.events import answer_purpose
 from tools_app.calls.invocation import CallRecordBuilder, call_topic
-from tools_app.calls.recorded_answers import deserialize
-from tools_app.calls.run import CallOutcome
+from tools_app.calls.outcomes import CallOutcome, deserialize
 from tools_app.catalog.tool_api.results import ToolResult
 from tools_app.core import encryption
 from tools_app.core.database import MAX_SECONDS, run_in_db_thread, run_in_db_thread_unbounded

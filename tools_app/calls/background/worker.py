@@ -25,7 +25,8 @@ from tools_app.calls.background import claims
 from tools_app.calls.background.claims import Claim, NotStartable
 from tools_app.calls.conversation import OnStream, Rounds
 from tools_app.calls.invocation import CallRecordBuilder, Round, call_topic, event_data, set_log_context_of_row
-from tools_app.calls.run import CallOutcome, LocalCall, outcome_of, run_tool, stopped
+from tools_app.calls.outcomes import CallOutcome, outcome_of, stopped
+from tools_app.calls.run import LocalCall, run_tool
 from tools_app.calls.stop_reasons import UNKNOWN
 from tools_app.catalog.tool_api.context import Caller, Emit, ToolContext
 from tools_app.catalog.tool_api.elicitation import Conversation, unused_name
