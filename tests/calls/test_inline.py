@@ -167,7 +167,7 @@ def test_a_call_whose_intent_waits_for_its_commit_is_not_taken_for_settled(
         async with asyncio.timeout(WAIT_SECONDS):
             await asyncio.sleep(0)
             await asyncio.gather(*(task for task in inline._settlement_tasks if task))
-        sender = call._context.sender
+        sender = call.context.sender
         assert isinstance(sender, ResponseBuffer)
         has_responded.append(sender.has_responded)
 

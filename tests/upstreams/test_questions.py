@@ -14,7 +14,7 @@ from tests.conftest import chores
 from tests.upstreams.servers import SdkServer, tool
 from tests.wire.client import MODERN, Peer, RawClient, call_params, message_of
 from tests.wire.task_tools import EXTENSION
-from tools_app.calls import parked
+from tools_app.calls import parked_ends
 from tools_app.calls.background import start_task
 from tools_app.calls.invocation import End
 from tools_app.calls.parked import ParkedSweeper
@@ -455,7 +455,7 @@ def test_a_task_that_ends_elsewhere_at_this_moment_has_one_record(
         return found
 
     monkeypatch.setattr(QuerySet, "exists", exists_before_the_end)
-    assert parked.is_recorded_by_call(row, End(Outcome.LOST, is_error=True))
+    assert parked_ends.is_recorded_by_call(row, End(Outcome.LOST, is_error=True))
     assert Call.objects.get(tool_name="books_ask").outcome == Outcome.TIMEOUT
 
 

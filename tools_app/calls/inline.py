@@ -16,15 +16,18 @@ from django.db import Error
 from tools_app.audit.recorder import recorder
 from tools_app.audit.recorder.recorder import RECORD_SECONDS, RecorderUnavailable
 from tools_app.calls import events, uncertain
+from tools_app.calls import tracing as spans
 from tools_app.calls.conversation import OnStream, Rounds
 from tools_app.calls.events import Event, SendEvent
 from tools_app.calls.invocation import CallRecordBuilder, Invocation, event_data
 from tools_app.calls.outcomes import UNRECORDED, CallOutcome, deserialize, unanswered
 from tools_app.calls.request import Cancelled, RequestContext, result_of
-from tools_app.calls.run import LocalCall, Runnable
+from tools_app.calls.run import LocalCall, Runnable, run_tool
+from tools_app.catalog.tool_api.context import Caller, ToolContext
 from tools_app.catalog.tool_api.elicitation import Conversation
 from tools_app.core import fair_scheduler, large_work
 from tools_app.core.database import run_in_db_thread
+from tools_app.core.telemetry import tracing
 from tools_app.models import CallStatus, Outcome
 from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
 from tools_app.protocol.jsonrpc import error_message, result_message
@@ -60,9 +63,9 @@ class InlineCall(LocalCall):
         self.tool = tool
         self.builder = builder
         self.recorder = recorder.current()
-        self.intent_timer: asyncio.TimerHandle | None = None
+        self._intent_timer: asyncio.TimerHandle | None = None
         self.is_recorded = False
-        self._context = context
+        self.context = context
         self._send_event = send_event
         self._thread = threading.get_ident()
         # Durable events that wait for an earlier one, which may come from another thread; None for a lost event.
@@ -80,9 +83,32 @@ class InlineCall(LocalCall):
             uncertain.not_started.note(self.id)
             raise
 
-    def intend_later(self) -> None:
-        """Have the intent recorded if the call still runs after INTENT_DELAY_SECONDS."""
-        self.intent_timer = self.loop.call_later(INTENT_DELAY_SECONDS, self._write_late_intent)
+    async def run(self) -> CallOutcome:
+        """Run the function. Raises only CancelledError, and only if the call was not stopped explicitly."""
+        principal, client, session = self.invocation.principal, self.invocation.client, self.invocation.session
+        caller = Caller(
+            tenant_id=principal.tenant_id,
+            tenant_slug=principal.tenant_slug,
+            remote_address=client.remote_address,
+            client_name=client.name,
+            client_version=client.version,
+            protocol_version=self.invocation.version,
+            capabilities=self.invocation.capabilities,
+            person_id=principal.person_id,
+            key_id=principal.key_id,
+            session_id=session.id if session else None,
+        )
+        context = ToolContext(self.id, caller, self._emit, self.cancelled, self._conversation, loop=self.loop)
+        self.note_start()
+        try:
+            execute = run_tool if tracing.active is None else spans.run
+            return await execute(self.tool, self.invocation.arguments, context, self, self._intend_later)
+        finally:
+            if self._intent_timer is not None:
+                self._intent_timer.cancel()
+
+    def _intend_later(self) -> None:
+        self._intent_timer = self.loop.call_later(INTENT_DELAY_SECONDS, self._write_late_intent)
 
     def _write_late_intent(self) -> None:
         fair_scheduler.release_slot()
@@ -96,7 +122,7 @@ class InlineCall(LocalCall):
             if not self.builder.is_started:
                 self.recorder.submit(self.builder.started(CallStatus.RUNNING, self.tool.timeout_seconds))
 
-    def emit(self, kind: str, data: dict[str, Any]) -> None:
+    def _emit(self, kind: str, data: dict[str, Any]) -> None:
         """Record an event of the function, then send it, in the order of all events. Raises RecorderUnavailable.
 
         A function in a thread waits until it is durable, so that it cannot run ahead.
@@ -132,15 +158,11 @@ class InlineCall(LocalCall):
             if durable is not None:
                 self._send_event(durable)
 
-    def conversation(self) -> Conversation:
+    def _conversation(self) -> Conversation:
         """Return the function's way to request input, which depends on the client's era."""
         if self.invocation.session is None:
             return Rounds(self.invocation.round)
-        return OnStream(self.emit, self.answer)
-
-    def can_resume(self) -> bool:
-        """Return whether the client can reconnect for the answer."""
-        return self._context.sender.can_resume()
+        return OnStream(self._emit, self.answer)
 
     @property
     def has_row(self) -> bool:
@@ -155,7 +177,7 @@ class InlineCall(LocalCall):
         self.loop.call_soon_threadsafe(lambda: _settlement_tasks.add(self.loop.create_task(self._reply_early())))
 
     async def _reply_early(self) -> None:
-        id, sender = self._context.request.id, self._context.sender
+        id, sender = self.context.request.id, self.context.sender
         try:
             outcome = await recorded_elsewhere(self.invocation)
             # Without one, it was not settled: its intent still waits for its commit.
@@ -163,7 +185,7 @@ class InlineCall(LocalCall):
                 return
             self.is_recorded = True
             try:
-                result = await large_work.run(len(outcome.wire), partial(result_of, outcome, self._context))
+                result = await large_work.run(len(outcome.wire), partial(result_of, outcome, self.context))
                 sender.respond_early(result_message(id, result))
             except Cancelled:
                 sender.respond_early(None)

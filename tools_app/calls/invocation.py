@@ -29,7 +29,6 @@ from tools_app.calls import events
 from tools_app.calls.events import PROGRESS_KEY, SEALED_KEY, answer_purpose, event_purpose
 from tools_app.calls.sessions import SessionFacts
 from tools_app.catalog.compiled import CompiledTool
-from tools_app.catalog.tool_api.context import Caller
 from tools_app.core import encryption
 from tools_app.core.ids import new_id
 from tools_app.core.sanitize import for_column, sanitized
@@ -84,21 +83,6 @@ class Invocation(msgspec.Struct, frozen=True):
     round: Round = FIRST_ROUND
     trace_id: str = ""
     call_id: UUID = msgspec.field(default_factory=new_id)
-
-    def caller(self) -> Caller:
-        """Return the caller with the details that tools can see."""
-        return Caller(
-            tenant_id=self.principal.tenant_id,
-            tenant_slug=self.principal.tenant_slug,
-            remote_address=self.client.remote_address,
-            client_name=self.client.name,
-            client_version=self.client.version,
-            protocol_version=self.version,
-            capabilities=self.capabilities,
-            person_id=self.principal.person_id,
-            key_id=self.principal.key_id,
-            session_id=self.session.id if self.session else None,
-        )
 
 
 @dataclass(slots=True)

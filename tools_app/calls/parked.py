@@ -6,7 +6,7 @@ no call attends any more: their client does not answer or fetch the outcome, or 
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from time import perf_counter_ns
 from typing import Any, Final
 from uuid import UUID
@@ -19,8 +19,8 @@ from tools_app.audit.recorder import recorder
 from tools_app.audit.recorder.entries import Facts, process_id
 from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls.invocation import CallRecordBuilder, End, microseconds
-from tools_app.calls.sweeper import StaleTracker, settle
-from tools_app.calls.upstream_tasks import take_up
+from tools_app.calls.parked_ends import end_with_their_calls, is_recorded_by_call
+from tools_app.calls.sweeper import StaleTracker
 from tools_app.core.encryption import DecryptionError
 from tools_app.models import Call, CallPayload, Outcome, ParkedCall, ParkedStatus, Process, RunningCall
 from tools_app.upstreams import parked_rows
@@ -192,35 +192,3 @@ def _end_of(row: ParkedCall) -> End:
         case "" | parked_rows.HOLDER_LOST:
             return End(Outcome.LOST, is_error=True, cause=data.get("cause", ATTENDER_GONE))
     return End(Outcome.TOOL_ERROR, is_error=True, cause=NOT_FETCHED)
-
-
-# --- Parked calls whose end belongs to another record ---
-#
-# It is that of the call that asked, if it did not end by asking: one end has one record. A task that waits for input is
-# one call from its beginning to its end, so its parked call has no record of its own, and ends with it.
-
-
-def end_with_their_calls(rows: Iterable[ParkedCall]) -> None:
-    """Cancel the parked calls whose asking call was recorded, and not as one that asked: its client never answers."""
-    calls = [row.call_id for row in rows if row.attender is None]
-    for start in range(0, len(calls), PAGE_ROWS):
-        recorded = Call.objects.filter(pk__in=calls[start : start + PAGE_ROWS])
-        for call_id in recorded.exclude(outcome=Outcome.INPUT_REQUIRED).values_list("pk", flat=True):
-            _end(call_id)
-
-
-def _end(call_id: UUID) -> None:
-    rows = ParkedCall.objects.filter(call_id=call_id, attender=None)
-    rows.update(status=ParkedStatus.ENDED, attender=call_id, output=None)
-
-
-def is_recorded_by_call(row: ParkedCall, end: End) -> bool:
-    """Whether the record of the call that asked tells how a parked call ended. A task that waits for it ends so."""
-    # In this order: a call is running until it is recorded.
-    task = RunningCall.objects.filter(pk=row.call_id).exclude(task_seconds=None).first()
-    if Call.objects.filter(pk=row.call_id).exclude(outcome=Outcome.INPUT_REQUIRED).exists():
-        return True
-    if task is not None and task.is_awaiting_input and not (end.outcome == Outcome.LOST and take_up(task)):
-        settle(task, end)
-    # One that runs again has its client's answers, and is told that the parked call has ended.
-    return task is not None

@@ -16,7 +16,7 @@ from django.db import Error
 
 from tools_app.audit.recorder import recorder
 from tools_app.audit.recorder.recorder import RecorderUnavailable
-from tools_app.calls import inputs, limits, request, run, stop_reasons, tracing, uncertain
+from tools_app.calls import inputs, limits, request, run, stop_reasons, uncertain
 from tools_app.calls.background.delivery import run_in_worker
 from tools_app.calls.background.start_task import (
     TaskCreated,
@@ -38,17 +38,17 @@ from tools_app.calls.invocation import (
 )
 from tools_app.calls.outcomes import UNRECORDED, CallOutcome, outcome_of, stopped, unanswered
 from tools_app.calls.request import RequestContext
-from tools_app.calls.run import DeadlineExceeded, Runnable, run_tool, timed_out
+from tools_app.calls.run import DeadlineExceeded, Runnable, timed_out
+from tools_app.calls.tracing import traced_recording
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import CompiledTool
 from tools_app.catalog.kinds.openapi.attachments import NO_SUCH
-from tools_app.catalog.tool_api.context import ToolContext
 from tools_app.catalog.tool_api.results import failed, size_of
 from tools_app.core import large_work
 from tools_app.core.config import config
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.fair_scheduler import LARGE_BYTES
-from tools_app.core.telemetry import tracing as spans
+from tools_app.core.telemetry import tracing
 from tools_app.core.telemetry.scrubbing import release_arguments
 from tools_app.models import Outcome, TaskSupport
 from tools_app.protocol import mirrored
@@ -165,14 +165,17 @@ async def _run_here(
     set_log_context(invocation)
     recording: asyncio.Task[CallOutcome] | None = None
     try:
-        # The intent. That of a read-only tool is recorded later, if it emits an event or takes longer.
+        # Record the intent. That of a read-only tool is recorded later, if it emits an event or takes longer.
         if not tool.read_only:
             await call.write_intent()
         if call.stopped_as is not None:
             # There was no function to cancel when it was stopped, and stopping again has no effect.
             outcome = stopped(tool.method, call.stopped_as, call.reason or stop_reasons.UNKNOWN)
         else:
-            outcome = await _run(call, tool)
+            # Run. The timeout, the cancellation and every failure of the tool become an outcome.
+            builder.note_start()
+            outcome = await call.run()
+        # Record the outcome.
         if len(outcome.whole or outcome.wire) <= LARGE_BYTES:
             return await _record(call, outcome)
         # The record of a large result takes a while. A client that leaves meanwhile does not change it.
@@ -195,21 +198,6 @@ async def _run_here(
             release_arguments()
 
 
-async def _run(call: InlineCall, tool: Runnable) -> CallOutcome:
-    """Run the tool of a call. Its timeout, cancellation and every failure become an outcome."""
-    context = ToolContext(
-        call.id, call.invocation.caller(), call.emit, call.cancelled, call.conversation, loop=call.loop
-    )
-    call.note_start()
-    call.builder.note_start()
-    try:
-        execute = run_tool if spans.active is None else tracing.run
-        return await execute(tool, call.invocation.arguments, context, call, call.intend_later)
-    finally:
-        if call.intent_timer is not None:
-            call.intent_timer.cancel()
-
-
 async def _record(call: InlineCall, outcome: CallOutcome) -> CallOutcome:
     """Record the outcome of a call. Return what its client receives, which another process may have recorded before."""
     call.note_end()
@@ -220,7 +208,7 @@ async def _record(call: InlineCall, outcome: CallOutcome) -> CallOutcome:
             reason = await run_in_db_thread(inputs.reason_of, call.id)
         outcome = stopped(call.tool.method, Outcome.CANCELLED, reason)
     # A client that was sent an event can resume, and may have to: the event may have been lost on the way.
-    is_resumable = call.can_resume() or bool(builder.event_count and invocation.session is not None)
+    is_resumable = call.context.sender.can_resume() or bool(builder.event_count and invocation.session is not None)
     topic, answer = (call_topic(call.id), outcome.serialize()) if is_resumable else ("", None)
     build = partial(builder.finished, outcome, topic, answer=answer)
     size = len(outcome.whole or outcome.wire)
@@ -236,7 +224,7 @@ async def _record(call: InlineCall, outcome: CallOutcome) -> CallOutcome:
     call.is_recorded = True  # a later disconnect no longer changes the record
     try:
         recording = call.recorder.recording(entry, call.loop)
-        is_first = await (recording if spans.active is None else tracing.traced_recording(recording))
+        is_first = await (recording if tracing.active is None else traced_recording(recording))
     except RecorderUnavailable as problem:
         uncertain.may_have_run.note(call.id)
         raise RpcError(INTERNAL_ERROR, UNRECORDED, retry_after=1) from problem

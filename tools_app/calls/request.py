@@ -38,11 +38,8 @@ class Sender(Protocol):
     def pause(self) -> None:
         """End the stream for now, if the client can reconnect to it."""
 
-    def call_started(self, call_id: UUID) -> None:
-        """Note a call that the request starts."""
-
-    def set_resumable(self, call_id: UUID) -> None:
-        """Make the stream of this call resumable."""
+    def call_started(self, call_id: UUID, *, is_resumable: bool) -> None:
+        """Note the call that the request starts, and whether its stream may be resumed under its id."""
 
     def respond_early(self, message: bytes | None) -> None:
         """Respond before the handler returns, which it may never do; None for no response."""
@@ -154,9 +151,7 @@ def invocation_of(context: RequestContext, name: str, arguments: dict[str, Any])
         round=conversation.round_of(context.principal, context.request.method, params) if goes_on else FIRST_ROUND,
         trace_id=trace_id,
     )
-    context.sender.call_started(invocation.call_id)
-    if context.session is not None and context.request.id is not None:
-        context.sender.set_resumable(invocation.call_id)
+    context.sender.call_started(invocation.call_id, is_resumable=context.session is not None)
     return invocation
 
 

@@ -147,7 +147,7 @@ class FairScheduler:
         try:
             return await work()
         finally:
-            self.release(slot)
+            asyncio.get_running_loop().call_soon(self._free, slot)  # as `release` does
 
     def try_acquire(self, id: Hashable) -> Slot | None:
         """Return a slot if a tenant has one free at once, else None. Release it with `release`."""

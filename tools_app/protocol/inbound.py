@@ -76,7 +76,10 @@ def classify(headers: Mapping[str, str], message: Message) -> Route | RpcError:
     Modern requests are checked in this order: required metadata, headers against body, supported version.
     """
     if is_modern(headers, message):
-        return _modern_request(headers, message) if isinstance(message, Request) else _modern_other(headers)
+        if isinstance(message, Request):
+            return _modern_request(headers, message)
+        version = headers.get(VERSION_HEADER, "")
+        return Modern(version, {}, {}) if version in MODERN_VERSIONS else unsupported(version, MODERN_VERSIONS)
     version = headers.get(VERSION_HEADER)
     if version is not None and version not in HANDSHAKE_VERSIONS:
         return unsupported(version, [*MODERN_VERSIONS, *reversed(HANDSHAKE_VERSIONS)])
@@ -90,25 +93,10 @@ def classify_alone(request: Request) -> Route | RpcError:
     return _modern_request(None, request)
 
 
-def _modern_request(headers: Mapping[str, str] | None, request: Request) -> Route | RpcError:
+def _modern_request(  # noqa: C901, PLR0911 - one check after the other
+    headers: Mapping[str, str] | None, request: Request
+) -> Route | RpcError:
     meta = request.meta
-    problem = _envelope_problem(meta)
-    if problem is None and headers is not None:
-        problem = _header_problem(headers, request, meta[VERSION_META])
-    if problem is not None:
-        return problem
-    version = meta[VERSION_META]
-    if version not in MODERN_VERSIONS:
-        return unsupported(version, MODERN_VERSIONS)
-    return Modern(version, client_info(meta.get(CLIENT_META) or {}), meta[CAPABILITIES_META])
-
-
-def _modern_other(headers: Mapping[str, str]) -> Route | RpcError:
-    version = headers.get(VERSION_HEADER, "")
-    return Modern(version, {}, {}) if version in MODERN_VERSIONS else unsupported(version, MODERN_VERSIONS)
-
-
-def _envelope_problem(meta: Mapping[str, Any]) -> RpcError | None:
     if VERSION_META not in meta or CAPABILITIES_META not in meta:
         missing = [key for key in (VERSION_META, CAPABILITIES_META) if key not in meta]
         message = f"params._meta lacks {' and '.join(missing)}."
@@ -116,25 +104,25 @@ def _envelope_problem(meta: Mapping[str, Any]) -> RpcError | None:
     for key, kind, name in _META_TYPES:
         if key in meta and not isinstance(meta[key], kind):
             return RpcError(INVALID_PARAMS, f"params._meta['{key}'] must be {name}.", status=400)
-    if len(meta[VERSION_META]) > MAX_VERSION_LENGTH:
+    version, capabilities = meta[VERSION_META], meta[CAPABILITIES_META]
+    if len(version) > MAX_VERSION_LENGTH:
         message = f"params._meta['{VERSION_META}'] has more than {MAX_VERSION_LENGTH} characters."
         return RpcError(INVALID_PARAMS, message, status=400)
-    capabilities = meta[CAPABILITIES_META]
-    return capabilities_problem(capabilities, CAPABILITIES_FIELD) if capabilities else None
-
-
-def _header_problem(headers: Mapping[str, str], request: Request, version: str) -> RpcError | None:
-    if headers.get(VERSION_HEADER) != version:
-        return mismatch("MCP-Protocol-Version", headers.get(VERSION_HEADER), version)
-    if headers.get(METHOD_HEADER) != request.method:
-        return mismatch("Mcp-Method", headers.get(METHOD_HEADER), request.method)
-    parameter = NAMED_BY.get(request.method)
-    if parameter is None:
-        return None
-    expected = request.params.get(parameter)
-    if isinstance(expected, str) and decoded(headers.get(NAME_HEADER)) != expected:
-        return mismatch("Mcp-Name", headers.get(NAME_HEADER), expected)
-    return None
+    if capabilities and (problem := capabilities_problem(capabilities, CAPABILITIES_FIELD)) is not None:
+        return problem
+    if headers is not None:
+        if headers.get(VERSION_HEADER) != version:
+            return mismatch("MCP-Protocol-Version", headers.get(VERSION_HEADER), version)
+        if headers.get(METHOD_HEADER) != request.method:
+            return mismatch("Mcp-Method", headers.get(METHOD_HEADER), request.method)
+        # It stands in the header as it is, or in Base64.
+        name, repeated = request.params.get(NAMED_BY.get(request.method, "")), headers.get(NAME_HEADER)
+        is_same = name == repeated and not str(name).startswith(_ENCODED_START)
+        if isinstance(name, str) and request.method in NAMED_BY and not is_same and name != decoded(repeated):
+            return mismatch("Mcp-Name", repeated, name)
+    if version not in MODERN_VERSIONS:
+        return unsupported(version, MODERN_VERSIONS)
+    return Modern(version, client_info(meta.get(CLIENT_META) or {}), capabilities)
 
 
 def mismatch(header: str, found: str | None, expected: str) -> RpcError:
@@ -208,8 +196,6 @@ def texts(params: Mapping[str, Any], field: str) -> dict[str, str]:
 
 JSON: Final = "application/json"
 STREAM: Final = "text/event-stream"
-# A longer header is parsed each time, which bounds the cache of headers from unknown clients.
-MAX_CACHED: Final = 200
 
 
 class Accepted(NamedTuple):
@@ -223,14 +209,11 @@ class Accepted(NamedTuple):
     only_stream: bool
 
 
+@lru_cache(maxsize=256)
 def accepted(header: str | None) -> Accepted:
     """Parse an Accept header. A client that prefers streams by quality gets only streams."""
     if not header:
         return Accepted(json=True, stream=False, only_stream=True)
-    return _cached(header) if len(header) <= MAX_CACHED else _read(header)
-
-
-def _read(header: str) -> Accepted:
     qualities: dict[str, float] = {}
     for part in header.lower().split(","):
         media_range, _, parameters = part.partition(";")
@@ -262,6 +245,3 @@ def _quality(parameters: str) -> float:
                 return 1.0
             return quality if 0 <= quality <= 1 else 1.0
     return 1.0
-
-
-_cached = lru_cache(maxsize=256)(_read)

@@ -111,7 +111,7 @@ def _children(node: Any) -> Any:
     return node.values() if isinstance(node, dict) else node
 
 
-def message(value: Any) -> Message:
+def message(value: Any) -> Message:  # noqa: PLR0911 - one check after the other
     """Convert a decoded JSON object into a message (base protocol, §Messages)."""
     if not isinstance(value, dict):
         return Malformed(RpcError(INVALID_REQUEST, "Invalid request: a message is a JSON object."))
@@ -121,13 +121,11 @@ def message(value: Any) -> Message:
         return Malformed(RpcError(INVALID_REQUEST, f"Invalid request: {fault}."))
     if value.get("jsonrpc") != "2.0":
         return Malformed(RpcError(INVALID_REQUEST, "Invalid request: 'jsonrpc' must be \"2.0\"."), id)
-    return _call(value, id) if "method" in value else _response(value, id)
-
-
-def _call(value: dict[str, Any], id: RequestId | None) -> Message:
-    """Return a request or a notification within the bounds. An id that is too long is not repeated in the error."""
+    if "method" not in value:
+        return _response(value, id)
     method, params = value["method"], value.get("params", {})
     if isinstance(id, str) and not is_short(id, MAX_ID_BYTES):
+        # It is not repeated in the error.
         return Malformed(RpcError(INVALID_REQUEST, f"Invalid request: 'id' has more than {MAX_ID_BYTES} bytes."))
     if not isinstance(method, str) or len(method) > MAX_METHOD_LENGTH:
         fault = f"'method' must be a string of at most {MAX_METHOD_LENGTH} characters"

@@ -8,8 +8,7 @@ from tools_app.core.fair_scheduler import Group
 from tools_app.identity.principal import rate_limit_key
 from tools_app.protocol.errors import RpcError
 from tools_app.transport import state
-from tools_app.transport.request import Application, remote_address
-from tools_app.transport.request_head import head_of
+from tools_app.transport.request import Application, head_of, remote_address
 
 # Requests without a known key, until they are authenticated. Those that wait for the database use a slot, too.
 STRANGERS: Final = Group("strangers", slots=64, max_waiting=1000, interval=0.005)
