@@ -15,8 +15,7 @@ from tools_app.audit.search.pages import Page, counted, page_of
 from tools_app.audit.search.query import BadQuery, CallQuery
 from tools_app.audit.search.scope import scope_of
 from tools_app.calls.admin.columns import CallFactsAdmin, moment_text
-from tools_app.calls.admin.filter_choices import Offered, offered_to
-from tools_app.calls.admin.filter_form import GROUPS, LABELS, PERIODS, TOOLS_LIST, Entry, entries
+from tools_app.calls.admin.filter_form import GROUPS, LABELS, PERIODS, TOOLS_LIST, Entry, Offered, entries, offered_to
 from tools_app.calls.admin.summaries import summaries
 from tools_app.models import Call, ExportFormat, Outcome, SavedFilter
 from tools_app.tenants.permissions import tenant_permissions_of

@@ -14,9 +14,8 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import DropdownFilter
 
 from tools_app.calls import sessions
-from tools_app.calls.admin.columns import OUTCOME_COLOURS, duration_text
+from tools_app.calls.admin.columns import OUTCOME_COLOURS, Fact, duration_text
 from tools_app.calls.admin.payloads import shown_text
-from tools_app.calls.admin.subjects import Fact
 from tools_app.models import Call, Outcome, RunningCall, Session
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin.columns import moment_column
