@@ -152,7 +152,6 @@ def test_a_worker_that_loses_the_database_while_it_takes_a_call_does_not_start_i
         raise OperationalError("server closed the connection")
 
     monkeypatch.setattr(claims, "claim_all", claim_and_fail)
-    monkeypatch.setattr(claims, "_tool_of", lambda _row, _tenant: None)
     monkeypatch.setattr(claims, "payload_of_row", lambda _row: CallPayload({}, {}, None, Round()))
     with pytest.raises(OperationalError):
         worker.run_claimed(row.pk)

@@ -235,7 +235,7 @@ def stop_request(session_id: UUID, request_id: str, reason: StopReason) -> bool:
     return False
 
 
-async def run_tool(  # noqa: C901 - all ways in which a tool ends
+async def run_tool(  # noqa: C901, PLR0912 - all ways in which a tool ends
     tool: Runnable,
     arguments: dict[str, Any],
     context: ToolContext,
@@ -256,7 +256,7 @@ async def run_tool(  # noqa: C901 - all ways in which a tool ends
             before_shaping = on_suspend
         else:
             on_suspend()
-            before_shaping = _nothing
+            before_shaping = lambda: None  # noqa: E731 - it was called
             result = await call.deadline.keep(yield_from_started(running, waits_for))
         size = size_of(result)
         if size <= LARGE_BYTES and tool.shaping is None:
@@ -272,7 +272,12 @@ async def run_tool(  # noqa: C901 - all ways in which a tool ends
             task.uncancel()
         call.note_end()
         await context.give_up()
-        return stopped(tool.method, call.stopped_as or Outcome.CANCELLED, _reason(call, problem))
+        reason = call.reason
+        if reason is None and call.stopped_as is not None:
+            reason = UNKNOWN
+        elif reason is None:
+            reason = StopReason(f"the tool raised {type(problem).__name__} without being cancelled")
+        return stopped(tool.method, call.stopped_as or Outcome.CANCELLED, reason)
     except Unanswered as unanswered:
         call.note_end()
         unfinished = context.unfinished(unanswered)
@@ -298,10 +303,6 @@ def _size_of_exception(problem: BaseException) -> int:
         return size_of([problem.args, problem])
     except Exception:  # noqa: BLE001 - its attributes are a tool's, and may do anything
         return LARGE_BYTES + 1
-
-
-def _nothing() -> None:
-    """Do nothing: what a tool calls when it suspends was called."""
 
 
 @types.coroutine
@@ -333,8 +334,11 @@ def _validated(tool: Runnable, result: Result) -> CallOutcome:
         return _too_large(tool, len(finished.wire))
     if tool.output is None or result.is_error or not isinstance(result, ToolResult):
         return finished
-    problems = _output_problems(tool.output, result)
-    return _invalid_result(tool, problems) if problems else finished
+    if result.structured is None:
+        return _invalid_result(tool, "no structured content")
+    wire = exact_json.loads(exact_json.dumps(result.structured))
+    problems = [f"{problem.field or 'result'}: {problem.message}" for problem in tool.output.problems(wire)]
+    return _invalid_result(tool, "; ".join(problems)) if problems else finished
 
 
 def _with_valid_content(result: Result, name: str) -> Result:
@@ -397,14 +401,6 @@ def _input_required(tool: Runnable, unfinished: InputRequired) -> CallOutcome:
     return finished if len(finished.wire) <= config.MCPHUB_MAX_RESULT_BYTES else _too_large(tool, len(finished.wire))
 
 
-def _output_problems(schema: CompiledSchema, result: ToolResult) -> str:
-    """Describe how a result violates the tool's output schema (tools, §Output Schema)."""
-    if result.structured is None:
-        return "no structured content"
-    wire = exact_json.loads(exact_json.dumps(result.structured))
-    return "; ".join(f"{problem.field or 'result'}: {problem.message}" for problem in schema.problems(wire))
-
-
 def _too_large(tool: Runnable, size: int) -> CallOutcome:
     message = (
         f"The result of '{tool.name}' is larger than {config.MCPHUB_MAX_RESULT_BYTES} bytes (MCPHUB_MAX_RESULT_BYTES)."
@@ -421,7 +417,12 @@ def _invalid_result(tool: Runnable, problem: str) -> CallOutcome:
 def _outcome_of_exception(tool: Runnable, problem: BaseException, context: ToolContext) -> CallOutcome:
     """Return the outcome for an exception: some have a message for the client, all others only for the auditor."""
     if isinstance(problem, CapabilityMissing):
-        return _capability_missing(tool, problem, context)
+        if not is_modern(context.protocol_version):
+            return _failure(tool, Outcome.TOOL_ERROR, str(problem))
+        # 2026-07-28, base protocol, §Error Codes
+        data = {"requiredCapabilities": capability_declaration(problem.path)}
+        refusal = RpcError(CAPABILITY_MISSING, str(problem), data)
+        return outcome_of(Outcome.REJECTED, failed(str(problem)), refusal)
     if isinstance(problem, CallLost):
         return _failure(tool, Outcome.LOST, str(problem), problem.cause)
     if isinstance(problem, ProtocolError | ToolError | Refused | BadAnswer):
@@ -429,23 +430,15 @@ def _outcome_of_exception(tool: Runnable, problem: BaseException, context: ToolC
     if isinstance(problem, ResourceNotFound):
         refusal = resource_not_found(tool.name, modern=is_modern(context.protocol_version))
         return outcome_of(Outcome.REJECTED, failed(refusal.message), refusal)
-    # The record contains the traceback, next to the arguments.
-    log.error("Tool %s raised %s", tool.name, _summary(problem), exc_info=_for_debugging(problem))
+    # Its type and the first line of its message: a syntax error has it last, and notes follow it. The record contains
+    # the traceback, next to the arguments.
+    lines = traceback.format_exception_only(problem)
+    summary = next((line for line in lines if type(problem).__name__ in line), lines[0]).strip().partition("\n")[0]
+    shown = problem if log.isEnabledFor(logging.DEBUG) else None
+    log.error("Tool %s raised %s", tool.name, summary[:MAX_LOGGED_CHARACTERS], exc_info=shown)
     # Scrub here, where the arguments whose values must not be stored are known.
     cause = scrubbed("".join(traceback.format_exception(problem)))
     return _failure(tool, Outcome.TOOL_ERROR, f"An error occurred invoking '{tool.name}'.", cause)
-
-
-def _summary(problem: BaseException) -> str:
-    """Return its type and the first line of its message."""
-    lines = traceback.format_exception_only(problem)
-    # A syntax error has it last, and notes follow it.
-    line = next((line for line in lines if type(problem).__name__ in line), lines[0])
-    return line.strip().partition("\n")[0][:MAX_LOGGED_CHARACTERS]
-
-
-def _for_debugging(problem: BaseException) -> BaseException | None:
-    return problem if log.isEnabledFor(logging.DEBUG) else None
 
 
 def _failure_of(tool: Runnable, problem: Exception) -> CallOutcome:
@@ -469,14 +462,6 @@ def _failure(tool: Runnable, outcome: Outcome, message: str, cause: str = "") ->
     return failure(tool.method, outcome, message, cause)
 
 
-def _capability_missing(tool: Runnable, missing: CapabilityMissing, context: ToolContext) -> CallOutcome:
-    """Return the outcome for a missing client capability (2026-07-28, base protocol, §Error Codes)."""
-    if not is_modern(context.protocol_version):
-        return _failure(tool, Outcome.TOOL_ERROR, str(missing))
-    refusal = RpcError(CAPABILITY_MISSING, str(missing), {"requiredCapabilities": capability_declaration(missing.path)})
-    return outcome_of(Outcome.REJECTED, failed(str(missing)), refusal)
-
-
 def capability_declaration(path: str) -> Mapping[str, Any]:
     """Return the declaration of a capability: `{"elicitation": {"url": {}}}` for "elicitation.url"."""
     area, _, mode = path.partition(".")
@@ -491,12 +476,3 @@ def timed_out(tool: Runnable) -> CallOutcome:
 def timeout_message(name: str, seconds: float) -> str:
     """Return the message to the client for a timeout."""
     return f"The tool '{name}' did not finish within {seconds:g} seconds."
-
-
-def _reason(call: LocalCall, problem: BaseException) -> StopReason:
-    if call.reason is not None:
-        return call.reason
-    if call.stopped_as is not None:
-        return UNKNOWN
-    raised = type(problem).__name__
-    return StopReason(f"the tool raised {raised} without being cancelled")

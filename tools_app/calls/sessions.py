@@ -65,23 +65,22 @@ def _idle_since() -> datetime:
 
 def _load(digests: Sequence[str]) -> Mapping[str, SessionFacts]:
     rows = Session.objects.filter(digest__in=digests, ended_at=None)
-    return {row.digest: _facts(row) for row in rows}
-
-
-def _facts(row: Session) -> SessionFacts:
-    return SessionFacts(
-        id=row.pk,
-        digest=row.digest,
-        key_id=row.api_key_id,
-        tenant_id=row.tenant_id,
-        version=row.protocol_version,
-        client_name=row.client_name,
-        client_version=row.client_version,
-        capabilities=row.client_capabilities,
-        log_level=row.log_level,
-        subscriptions=frozenset(row.subscriptions),
-        last_seen_at=row.last_seen_at,
-    )
+    return {
+        row.digest: SessionFacts(
+            id=row.pk,
+            digest=row.digest,
+            key_id=row.api_key_id,
+            tenant_id=row.tenant_id,
+            version=row.protocol_version,
+            client_name=row.client_name,
+            client_version=row.client_version,
+            capabilities=row.client_capabilities,
+            log_level=row.log_level,
+            subscriptions=frozenset(row.subscriptions),
+            last_seen_at=row.last_seen_at,
+        )
+        for row in rows
+    }
 
 
 def _size_of(session: SessionFacts) -> int:
@@ -137,21 +136,19 @@ def _start(row: Session, most: int) -> None:
             # Anybody may open sessions of a public tenant: those that nobody uses make room for others.
             unused = alive.filter(api_key=None, last_seen_at__lt=timezone.now() - ANONYMOUS_UNUSED)
             oldest = unused.order_by("last_seen_at").values_list("pk", flat=True).first()
-            if most == 0 or not tenant.is_public or oldest is None:
-                raise _too_many(most)
+            data = {"scope": "tenant", "what": "sessions", "limit": most}
+            if most == 0:
+                raise limit_of_zero("tenant", "open sessions", data)
+            if not tenant.is_public or oldest is None:
+                message = (
+                    f"This tenant has {most} open sessions, which is its limit. A session ends when its client deletes"
+                    " it or closes its connection, or when it was not used for"
+                    f" {settings.MCPHUB_SESSION_IDLE_TIMEOUT:g} seconds."
+                )
+                retry = {"retryAfterSeconds": RETRY_SECONDS}
+                raise RpcError(OVER_LIMIT, message, {**data, **retry}, retry_after=RETRY_SECONDS)
             _end([oldest], "needed by others")
         row.save(force_insert=True)
-
-
-def _too_many(most: int) -> RpcError:
-    data = {"scope": "tenant", "what": "sessions", "limit": most}
-    if most == 0:
-        return limit_of_zero("tenant", "open sessions", data)
-    message = (
-        f"This tenant has {most} open sessions, which is its limit. A session ends when its client deletes it or"
-        f" closes its connection, or when it was not used for {settings.MCPHUB_SESSION_IDLE_TIMEOUT:g} seconds."
-    )
-    return RpcError(OVER_LIMIT, message, {**data, "retryAfterSeconds": RETRY_SECONDS}, retry_after=RETRY_SECONDS)
 
 
 async def store_negotiation(session: SessionFacts, negotiation: Negotiation) -> None:

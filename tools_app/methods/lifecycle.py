@@ -59,7 +59,9 @@ class Initialization:
         result = {
             "protocolVersion": self.version,
             "capabilities": permissions.permitted_capabilities(declared, principal, Era.HANDSHAKE),
-            "serverInfo": _server(self.version),
+            "serverInfo": {
+                name: value for name, value in SERVER.items() if name != "title" or has_structured_content(self.version)
+            },
         }
         return encoded_result(result, Era.HANDSHAKE)
 
@@ -125,10 +127,6 @@ def _object(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise RpcError(INVALID_PARAMS, f"params.{name} must be an object.", status=400)
     return value
-
-
-def _server(version: str) -> dict[str, str]:
-    return {name: value for name, value in SERVER.items() if name != "title" or has_structured_content(version)}
 
 
 @method("ping", Era.HANDSHAKE)

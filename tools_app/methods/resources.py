@@ -130,7 +130,9 @@ async def read_directory(context: RequestContext) -> bytes:
         raise RpcError(INVALID_PARAMS, f"{uri} is no directory of a skill.", {"uri": uri})
     children = {child: found.resources.get(child) for child in below}
     entries = {
-        child: described(resource, context.version) if resource else _directory(child)
+        child: described(resource, context.version)
+        if resource
+        else {"uri": child, "name": child.rpartition("/")[2], "mimeType": DIRECTORY}
         for child, resource in children.items()
     }
     listing = paging.ListKind(f"resources/directory/read {uri}", "resources", lambda entry, _version: entry)
@@ -156,10 +158,6 @@ def described_skill(skill: Skill, _version: str) -> dict[str, Any]:
     """Return the entry of a skill (§Skill Entries)."""
     files = skill.files and [{"uri": file.uri, "digest": file.digest, "size": file.size} for file in skill.files]
     return {"uri": skill.uri, "frontmatter": skill.frontmatter, "resources": files or DYNAMIC}
-
-
-def _directory(uri: str) -> dict[str, Any]:
-    return {"uri": uri, "name": uri.rpartition("/")[2], "mimeType": DIRECTORY}
 
 
 async def _catalog(context: RequestContext) -> Catalog:

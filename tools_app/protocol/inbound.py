@@ -78,8 +78,8 @@ def classify(headers: Mapping[str, str], message: Message) -> Route | RpcError:
     if is_modern(headers, message):
         if isinstance(message, Request):
             return _modern_request(headers, message)
-        version = headers.get(VERSION_HEADER, "")
-        return Modern(version, {}, {}) if version in MODERN_VERSIONS else unsupported(version, MODERN_VERSIONS)
+        named = headers.get(VERSION_HEADER, "")
+        return Modern(named, {}, {}) if named in MODERN_VERSIONS else unsupported(named, MODERN_VERSIONS)
     version = headers.get(VERSION_HEADER)
     if version is not None and version not in HANDSHAKE_VERSIONS:
         return unsupported(version, [*MODERN_VERSIONS, *reversed(HANDSHAKE_VERSIONS)])
@@ -116,10 +116,10 @@ def _modern_request(  # noqa: C901, PLR0911 - one check after the other
         if headers.get(METHOD_HEADER) != request.method:
             return mismatch("Mcp-Method", headers.get(METHOD_HEADER), request.method)
         # It stands in the header as it is, or in Base64.
-        name, repeated = request.params.get(NAMED_BY.get(request.method, "")), headers.get(NAME_HEADER)
-        is_same = name == repeated and not str(name).startswith(_ENCODED_START)
-        if isinstance(name, str) and request.method in NAMED_BY and not is_same and name != decoded(repeated):
-            return mismatch("Mcp-Name", repeated, name)
+        named, repeated = request.params.get(NAMED_BY.get(request.method, "")), headers.get(NAME_HEADER)
+        is_same = named == repeated and not str(named).startswith(_ENCODED_START)
+        if isinstance(named, str) and request.method in NAMED_BY and not is_same and named != decoded(repeated):
+            return mismatch("Mcp-Name", repeated, named)
     if version not in MODERN_VERSIONS:
         return unsupported(version, MODERN_VERSIONS)
     return Modern(version, client_info(meta.get(CLIENT_META) or {}), capabilities)

@@ -193,7 +193,8 @@ class Connection:
     async def _answer(self, request: Request, response_sender: ResponseSender) -> None:
         try:
             context = await self._request_context(request, response_sender)
-            if request.method == subscriptions.LISTEN and _may_listen(context):
+            is_listen = request.method == subscriptions.LISTEN and context.era is Era.MODERN
+            if is_listen and context.principal.permits_method(subscriptions.LISTEN):
                 await self._listen(context)
                 return
             work = partial(send_answer, partial(answer, context), response_sender.send)
@@ -431,10 +432,6 @@ class Connection:
         if self._session is not None:
             with suppress(Error):
                 await sessions.end(self._session, "closed")
-
-
-def _may_listen(context: RequestContext) -> bool:
-    return context.era is Era.MODERN and context.principal.permits_method(subscriptions.LISTEN)
 
 
 def _too_many() -> RpcError:

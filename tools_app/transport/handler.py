@@ -259,7 +259,8 @@ class RequestHandler:
             await self.send_reply(Reply(None, 204, (self._allow(),)))
             return
         if self.http_request.http_method not in self.verbs:
-            raise RpcError(INVALID_REQUEST, f"Use {_joined_with_or(self.verbs)}.", status=405)
+            verbs = " or ".join(filter(None, (", ".join(self.verbs[:-1]), self.verbs[-1])))
+            raise RpcError(INVALID_REQUEST, f"Use {verbs}.", status=405)
         if hub_path.HEADER in self.http_request.headers:
             # Before the key: an admin who adds the hub to itself is told so, instead of being asked to sign in.
             try:
@@ -333,10 +334,6 @@ class RequestHandler:
 
 async def _nothing() -> None:
     """Empty work of a rejected request."""
-
-
-def _joined_with_or(words: tuple[str, ...]) -> str:
-    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
 
 
 def _challenge(http_request: AsgiRequest, error: str, scope: str) -> tuple[Header, ...]:

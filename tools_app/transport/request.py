@@ -224,13 +224,16 @@ class RequestBody:
         more = (CLOSE,) if closes else ()
         await send({"type": "http.response.start", "status": status, "headers": [*headers, *more]})
         await send({"type": "http.response.body", "body": content, "more_body": True})
-        # Discard the rest.
+        await self._skip()
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _skip(self) -> None:
+        """Discard the rest, up to MAX_LINGER_BYTES and LINGER_SECONDS."""
         end = self.received + MAX_LINGER_BYTES
         with suppress(TimeoutError, Disconnected):
             async with asyncio.timeout(LINGER_SECONDS):
                 while not self.is_complete and self.received <= end:
                     await self.next()
-        await send({"type": "http.response.body", "body": b""})
 
 
 def remote_address(scope: Scope, headers: Mapping[str, str]) -> str:

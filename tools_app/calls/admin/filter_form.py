@@ -123,17 +123,13 @@ def entries(given: QueryDict, query: CallQuery | None, errors: Mapping[str, str]
 def _shown(name: str, given: QueryDict, query: CallQuery | None) -> str:
     """Return the value of a field: a time in the viewer's time zone, anything else as entered."""
     if query and name in MOMENTS and getattr(query, name):
-        return _local(getattr(query, name))
-    texts = [text for one in (name, *_other_names(name)) for text in given.getlist(one)]
+        return timezone.localtime(getattr(query, name)).replace(microsecond=0, tzinfo=None).isoformat()
+    texts = [
+        text
+        for one in (name, *(alias for alias, meant in ALIASES.items() if meant == name))
+        for text in given.getlist(one)
+    ]
     return ",".join(filter(None, texts))
-
-
-def _other_names(name: str) -> list[str]:
-    return [alias for alias, meant in ALIASES.items() if meant == name]
-
-
-def _local(moment: datetime) -> str:
-    return timezone.localtime(moment).replace(microsecond=0, tzinfo=None).isoformat()
 
 
 def _field(name: str, shown: str, offered: Offered) -> forms.Field:

@@ -91,7 +91,8 @@ def read_updates(wanted: Sequence[Wanted]) -> list[CallUpdate | Exception]:
                 updates.append(CallUpdate(found, None, True, None, is_partial=True))
             elif call_id in ends:
                 outcome, sealed = ends[call_id]
-                updates.append(CallUpdate(found, outcome, True, _opened(call_id, sealed)))
+                answer = None if sealed is None else encryption.unseal(bytes(sealed), answer_purpose(call_id))
+                updates.append(CallUpdate(found, outcome, True, answer))
             else:
                 known = bool(found) or call_id in running or call_id in settled
                 waits = running.get(call_id, False)
@@ -99,10 +100,6 @@ def read_updates(wanted: Sequence[Wanted]) -> list[CallUpdate | Exception]:
         except encryption.DecryptionError as problem:
             updates.append(problem)
     return updates
-
-
-def _opened(call_id: UUID, sealed: bytes | None) -> bytes | None:
-    return None if sealed is None else encryption.unseal(bytes(sealed), answer_purpose(call_id))
 
 
 class _Statements:
