@@ -99,7 +99,7 @@ class InlineCall(LocalCall):
             session_id=session.id if session else None,
         )
         context = ToolContext(self.id, caller, self._emit, self.cancelled, self._conversation, loop=self.loop)
-        self.note_start()
+        self.task = asyncio.current_task(self.loop)
         try:
             execute = run_tool if tracing.active is None else spans.run
             return await execute(self.tool, self.invocation.arguments, context, self, self._intend_later)

@@ -200,7 +200,7 @@ async def _run_here(
 
 async def _record(call: InlineCall, outcome: CallOutcome) -> CallOutcome:
     """Record the outcome of a call. Return what its client receives, which another process may have recorded before."""
-    call.note_end()
+    call.task = None  # a cancellation would only interrupt the settlement
     invocation, builder = call.invocation, call.builder
     if outcome.outcome is Outcome.CANCELLED and call.stopped_as is not None and call.reason is None:
         reason = stop_reasons.UNKNOWN

@@ -158,7 +158,7 @@ class LocalCall:
 
     def __init__(self, id: UUID, session_id: UUID | None, request_id: str, timeout_seconds: float) -> None:
         self.loop = asyncio.get_running_loop()
-        self._task: asyncio.Task[Any] | None = None
+        self.task: asyncio.Task[Any] | None = None
         self.id = id
         self.session_id = session_id
         self.request_id = request_id
@@ -170,11 +170,11 @@ class LocalCall:
 
     def note_start(self) -> None:
         """Note that the function starts, in the current asyncio task."""
-        self._task = asyncio.current_task(self.loop)
+        self.task = asyncio.current_task(self.loop)
 
     def note_end(self) -> None:
         """Note that the function has ended: a cancellation would only interrupt the settlement of the call."""
-        self._task = None
+        self.task = None
 
     def stop(self, outcome: Outcome, reason: StopReason | None = None) -> None:
         """Stop the call with this `outcome`, from any thread. Without `reason`, it is read from the database.
@@ -191,8 +191,8 @@ class LocalCall:
         self.loop.call_soon_threadsafe(self._cancel_task)
 
     def _cancel_task(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
     async def answer(self, name: str) -> Mapping[str, Any]:
         """Return the client's response to a question; the deadline pauses meanwhile. Raises `inputs.NoAnswer`."""

@@ -75,14 +75,13 @@ def classify(headers: Mapping[str, str], message: Message) -> Route | RpcError:
 
     Modern requests are checked in this order: required metadata, headers against body, supported version.
     """
-    if is_modern(headers, message):
-        if isinstance(message, Request):
-            return _modern_request(headers, message)
-        named = headers.get(VERSION_HEADER, "")
-        return Modern(named, {}, {}) if named in MODERN_VERSIONS else unsupported(named, MODERN_VERSIONS)
-    version = headers.get(VERSION_HEADER)
-    if version is not None and version not in HANDSHAKE_VERSIONS:
-        return unsupported(version, [*MODERN_VERSIONS, *reversed(HANDSHAKE_VERSIONS)])
+    named = headers.get(VERSION_HEADER)
+    if isinstance(message, Request) and (named in MODERN_VERSIONS or VERSION_META in message.meta):
+        return _modern_request(headers, message)
+    if named is not None and named in MODERN_VERSIONS:
+        return Modern(named, {}, {})
+    if named is not None and named not in HANDSHAKE_VERSIONS:
+        return unsupported(named, [*MODERN_VERSIONS, *reversed(HANDSHAKE_VERSIONS)])
     return Handshake()
 
 

@@ -236,12 +236,6 @@ class RequestBody:
                     await self.next()
 
 
-def remote_address(scope: Scope, headers: Mapping[str, str]) -> str:
-    """Return the client's IP address behind trusted proxies."""
-    client = scope.get("client")
-    return client_ip(str(client[0]) if client else "", headers.get(FORWARDED_FOR, ""))
-
-
 class AsgiRequest:
     """One request."""
 
@@ -253,7 +247,7 @@ class AsgiRequest:
         self.accepted = head.accepted
         # The slug in the path, if it names a tenant.
         self.tenant_slug: str | None = scope.get("url_route", {}).get("slug")
-        self.remote_address = remote_address(scope, head.headers)
+        self.remote_address = client_ip(str((scope.get("client") or [""])[0]), head.headers.get(FORWARDED_FOR, ""))
         scheme = str(scope.get("scheme", "http"))
         # The scheme that the server received, http or https, with `ws` and `wss` mapped to them.
         self.scheme = SCHEMES.get(scheme, scheme)
