@@ -163,7 +163,7 @@ def input_required_result(
         {
             "resultType": "input_required",
             "inputRequests": unfinished.requests,
-            STATE: _as_text(encryption.seal(_encode(request_state), purpose)),
+            STATE: _encrypted(request_state, purpose),
             "_meta": {SERVER_META: SERVER},
         }
     )
@@ -174,6 +174,10 @@ def _purpose(principal: Principal, method: str, params: Mapping[str, Any]) -> st
     signed_params = exact_json.dumps(without(params, STATE, RESPONSES, "_meta"), option=orjson.OPT_SORT_KEYS)
     digest = hashlib.sha256(signed_params).hexdigest()
     return f"round:{principal.tenant_id}:{principal.key_id}:{method}:{digest}"
+
+
+def _encrypted(request_state: _RequestState, purpose: str) -> str:
+    return _as_text(encryption.seal(_encode(request_state), purpose))
 
 
 def _as_text(raw: bytes) -> str:
