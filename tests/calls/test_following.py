@@ -10,7 +10,7 @@ import pytest
 from tests.wire.client import MODERN, RawClient, call_params
 from tools_app.calls import events
 from tools_app.calls.background import delivery, update_reader
-from tools_app.calls.background.update_reader import Wanted
+from tools_app.calls.background.update_reader import Position
 from tools_app.calls.events import CallUpdate
 from tools_app.core.ids import new_id
 from tools_app.core.notifications.listener import Subscription
@@ -22,7 +22,7 @@ STEPS = 20
 TOKEN = {"progressToken": "t"}
 CALL = UUID("01a20590-7a80-7357-be44-68aac8941bbd")
 
-Reads = list[list[Wanted]]
+Reads = list[list[Position]]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     queries: Reads = []
     read_updates = update_reader.read_updates
 
-    def record_and_read(wanted: Sequence[Wanted]) -> list[CallUpdate | Exception]:
+    def record_and_read(wanted: Sequence[Position]) -> list[CallUpdate | Exception]:
         queries.append(list(wanted))
         return read_updates(wanted)
 
@@ -129,7 +129,7 @@ def test_an_end_is_believed_only_after_all_its_events(event_notices: list[bytes]
 def test_all_that_wait_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[int] = []
 
-    async def read(_query: object, wanted: Sequence[Wanted]) -> list[CallUpdate]:
+    async def read(_query: object, wanted: Sequence[Position]) -> list[CallUpdate]:
         reads.append(len(wanted))
         await asyncio.sleep(0)
         return [CallUpdate([], None, True, None) for _ in wanted]
@@ -143,7 +143,7 @@ def test_all_that_wait_are_read_together(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_error_of_the_database_reaches_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(_query: object, _wanted: Sequence[Wanted]) -> list[CallUpdate]:
+    async def broken(_query: object, _wanted: Sequence[Position]) -> list[CallUpdate]:
         raise ConnectionError("away")
 
     async def follow() -> list[Any]:

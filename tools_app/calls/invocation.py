@@ -25,8 +25,14 @@ from tools_app.audit.recorder.entries import (
     process_id,
 )
 from tools_app.audit.recorder.redaction import redacted_cause, redacted_json, shown
-from tools_app.calls import events
-from tools_app.calls.events import PROGRESS_KEY, SEALED_KEY, answer_purpose, event_purpose
+from tools_app.calls.events import (
+    PROGRESS_KEY,
+    SEALED_KEY,
+    answer_purpose,
+    end_notice,
+    event_notice,
+    event_purpose,
+)
 from tools_app.calls.sessions import SessionFacts
 from tools_app.catalog.compiled import CompiledTool
 from tools_app.core import encryption
@@ -132,7 +138,7 @@ class CallRecordBuilder:
         self.event_count += 1
         sequence = self.event_count
         text = self._shown(kind, data, sequence)
-        notice = events.event_notice(self.facts.id, sequence, kind, text) if topic else b""
+        notice = event_notice(self.facts.id, sequence, kind, text) if topic else b""
         return CallEventEntry(EventRow(self.facts.id, sequence, datetime.now(UTC), kind, text), topic, notice)
 
     def _shown(self, kind: str, data: dict[str, Any], sequence: int) -> str:
@@ -179,7 +185,7 @@ class CallRecordBuilder:
         payload = Payload(self.facts.id, self.arguments, result)
         notice = b""
         if topic and answer is not None:
-            notice = events.end_notice(self.facts.id, self.event_count, end.outcome, answer)
+            notice = end_notice(self.facts.id, self.event_count, end.outcome, answer)
         return CallFinished(
             self.facts,
             ended,
