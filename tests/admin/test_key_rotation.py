@@ -10,9 +10,9 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from tests.admin.test_keys import issue, shown_key
+from tools_app.calls.request import _handlers
 from tools_app.identity.principal import UNRESTRICTED_METHODS
 from tools_app.methods import permissions
-from tools_app.methods.context import _handlers
 from tools_app.models import Action, ApiKey, Change, Tool
 from tools_app.tenants import key_changes, keys
 from tools_app.transport import dispatch

@@ -20,10 +20,8 @@ from tools_app.calls import inputs, run, sweeper, uncertain
 from tools_app.calls.background import claims, queue, worker
 from tools_app.calls.background.broker import BrokerUnavailable
 from tools_app.calls.background.payload import CallPayload
-from tools_app.calls.inline import InlineCall
 from tools_app.calls.invocation import End, Round
-from tools_app.calls.recorded_answers import unanswered
-from tools_app.calls.run import UNRECORDED, CallOutcome
+from tools_app.calls.outcomes import UNRECORDED, unanswered
 from tools_app.calls.sweeper import Sweeper
 from tools_app.core.ids import new_id
 from tools_app.models import Call, CallEvent, CallStatus, Outcome, RunningCall, Tenant
@@ -31,6 +29,7 @@ from tools_app.protocol.errors import RpcError
 from tools_app.server.embedded import EmbeddedHub
 from tools_app.toolkit import tool
 from tools_app.transport import state
+from tools_app.transport.responses import ResponseBuffer
 
 pytestmark = pytest.mark.usefixtures("registries")
 WAIT_SECONDS = 30.0
@@ -153,7 +152,6 @@ def test_a_worker_that_loses_the_database_while_it_takes_a_call_does_not_start_i
         raise OperationalError("server closed the connection")
 
     monkeypatch.setattr(claims, "claim_all", claim_and_fail)
-    monkeypatch.setattr(claims, "_tool_of", lambda _row, _tenant: None)
     monkeypatch.setattr(claims, "payload_of_row", lambda _row: CallPayload({}, {}, None, Round()))
     with pytest.raises(OperationalError):
         worker.run_claimed(row.pk)
@@ -216,15 +214,15 @@ def test_a_call_that_another_process_settled_is_answered_as_its_record_says(
         return "done"
 
     offer("slow")
-    outcome = asyncio.run(call_tool(key, "slow"))
-    assert (outcome.outcome, Call.objects.get().outcome) == (Outcome.TIMEOUT, Outcome.TIMEOUT)
-    assert "took too long" in text(outcome)
+    result = asyncio.run(call_tool(key, "slow"))
+    assert (result["isError"], Call.objects.get().outcome) == (True, Outcome.TIMEOUT)
+    assert "took too long" in result["content"][0]["text"]
 
 
 def test_a_settled_call_whose_tool_goes_on_is_answered_when_the_database_is_back(
     key: str, offer: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers: list[CallOutcome] = []
+    senders: list[ResponseBuffer] = []
     outages = [OperationalError("connection refused")]
     real = store.recorded_outcome
 
@@ -236,10 +234,8 @@ def test_a_settled_call_whose_tool_goes_on_is_answered_when_the_database_is_back
     @tool
     async def slow() -> str:
         call = run.running_here()[0]
-        assert isinstance(call, InlineCall)
-        call._respond_early = answers.append
         await asyncio.to_thread(lambda: sweeper.settle(RunningCall.objects.get(), End(Outcome.TIMEOUT, is_error=True)))
-        for done in (lambda: not outages and not inline_calls._settlement_tasks, lambda: bool(answers)):
+        for done in (lambda: not outages and not inline_calls._settlement_tasks, lambda: senders[0].has_responded):
             call.settled_elsewhere()
             async with asyncio.timeout(WAIT_SECONDS):
                 await asyncio.sleep(0)
@@ -248,9 +244,14 @@ def test_a_settled_call_whose_tool_goes_on_is_answered_when_the_database_is_back
         return "done"
 
     monkeypatch.setattr(store, "recorded_outcome", fail_once)
+
+    async def send() -> None:
+        senders.append(ResponseBuffer(asyncio.get_running_loop()))
+        await call_tool(key, "slow", sender=senders[0])
+
     offer("slow")
-    asyncio.run(call_tool(key, "slow"))
-    assert [outcome.outcome for outcome in answers] == [Outcome.TIMEOUT]
+    asyncio.run(send())
+    assert b"took too long" in (senders[0].answer or b"")
 
 
 def test_a_database_that_goes_away_after_the_record_does_not_unsay_it(
@@ -266,15 +267,11 @@ def test_a_database_that_goes_away_after_the_record_does_not_unsay_it(
 
     monkeypatch.setattr(inputs, "forget", fail)
     offer("asks")
-    assert text(asyncio.run(call_tool(key, "asks"))) == "done"
+    assert asyncio.run(call_tool(key, "asks"))["content"][0]["text"] == "done"
     assert Call.objects.get().outcome == Outcome.OK
 
 
 def test_a_call_whose_answer_is_no_longer_kept_is_not_called_lost() -> None:
     outcome = unanswered(Outcome.OK, "change")
     assert outcome.outcome == Outcome.OK
-    assert "no longer stored" in text(outcome)
-
-
-def text(outcome: CallOutcome) -> str:
-    return str(outcome.result.content[0]["text"])  # type: ignore[union-attr]
+    assert b"no longer stored" in outcome.wire

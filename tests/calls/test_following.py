@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 
 from tests.wire.client import MODERN, RawClient, call_params
-from tools_app.calls import notices
+from tools_app.calls import events
 from tools_app.calls.background import delivery, update_reader
-from tools_app.calls.background.update_reader import Wanted
+from tools_app.calls.background.update_reader import Position
 from tools_app.calls.events import CallUpdate
 from tools_app.core.ids import new_id
 from tools_app.core.notifications.listener import Subscription
@@ -22,7 +22,7 @@ STEPS = 20
 TOKEN = {"progressToken": "t"}
 CALL = UUID("01a20590-7a80-7357-be44-68aac8941bbd")
 
-Reads = list[list[Wanted]]
+Reads = list[list[Position]]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     queries: Reads = []
     read_updates = update_reader.read_updates
 
-    def record_and_read(wanted: Sequence[Wanted]) -> list[CallUpdate | Exception]:
+    def record_and_read(wanted: Sequence[Position]) -> list[CallUpdate | Exception]:
         queries.append(list(wanted))
         return read_updates(wanted)
 
@@ -94,34 +94,34 @@ def test_what_lost_notifications_did_not_bring_is_read(
 
 
 def test_an_answer_too_large_for_a_notification_is_read(client: RawClient, reporting: str, reads: Reads) -> None:
-    size = notices.MAX_NOTICE_BYTES
+    size = events.MAX_NOTICE_BYTES
     assert follow_call(client, reporting, size=size) == (list(range(1, STEPS + 1)), "x" * size)
     assert reads
 
 
 def test_a_notice_that_the_hub_did_not_encrypt_is_not_believed(client: RawClient, reporting: str, reads: Reads) -> None:
-    assert notices.update_from(CALL, 0, [b"forged"]) is None
-    other = notices.end_notice(new_id(), 0, Outcome.OK, b"{}")
-    assert notices.update_from(CALL, 0, [other]) is None
+    assert events.update_from(CALL, 0, [b"forged"]) is None
+    other = events.end_notice(new_id(), 0, Outcome.OK, b"{}")
+    assert events.update_from(CALL, 0, [other]) is None
 
 
 @pytest.fixture
 def event_notices() -> list[bytes]:
-    return [notices.event_notice(CALL, number, "log", f'{{"n":{number}}}') for number in (1, 2, 3)]
+    return [events.event_notice(CALL, number, "log", f'{{"n":{number}}}') for number in (1, 2, 3)]
 
 
 def test_notices_are_taken_in_their_order_and_once(event_notices: list[bytes]) -> None:
-    update = notices.update_from(CALL, 1, event_notices)
+    update = events.update_from(CALL, 1, event_notices)
     assert update is not None
     assert [event.sequence for event in update.events] == [2, 3]
     assert update.outcome is None
 
 
 def test_an_end_is_believed_only_after_all_its_events(event_notices: list[bytes]) -> None:
-    end = notices.end_notice(CALL, 3, Outcome.OK, b"{}")
-    assert notices.update_from(CALL, 0, [*event_notices[:2], end]) is None
-    assert notices.update_from(CALL, 0, [event_notices[0], event_notices[2], end]) is None
-    update = notices.update_from(CALL, 0, [*event_notices, end])
+    end = events.end_notice(CALL, 3, Outcome.OK, b"{}")
+    assert events.update_from(CALL, 0, [*event_notices[:2], end]) is None
+    assert events.update_from(CALL, 0, [event_notices[0], event_notices[2], end]) is None
+    update = events.update_from(CALL, 0, [*event_notices, end])
     assert update is not None
     assert (len(update.events), update.outcome, update.answer) == (3, "ok", b"{}")
 
@@ -129,7 +129,7 @@ def test_an_end_is_believed_only_after_all_its_events(event_notices: list[bytes]
 def test_all_that_wait_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[int] = []
 
-    async def read(_query: object, wanted: Sequence[Wanted]) -> list[CallUpdate]:
+    async def read(_query: object, wanted: Sequence[Position]) -> list[CallUpdate]:
         reads.append(len(wanted))
         await asyncio.sleep(0)
         return [CallUpdate([], None, True, None) for _ in wanted]
@@ -143,7 +143,7 @@ def test_all_that_wait_are_read_together(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_error_of_the_database_reaches_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(_query: object, _wanted: Sequence[Wanted]) -> list[CallUpdate]:
+    async def broken(_query: object, _wanted: Sequence[Position]) -> list[CallUpdate]:
         raise ConnectionError("away")
 
     async def follow() -> list[Any]:

@@ -9,24 +9,27 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
+import orjson
 import pytest
 
 from tools_app.audit.recorder.entries import CallEventEntry
 from tools_app.audit.recorder.recorder import Recorder, _Item
-from tools_app.calls import dispatch, inline, run
+from tools_app.calls import inline, pipeline, run
 from tools_app.calls.background.start_task import TaskRequest
 from tools_app.calls.inline import InlineCall
-from tools_app.calls.invocation import CallRecordBuilder, Client, Invocation
-from tools_app.calls.run import CallOutcome
+from tools_app.calls.invocation import CallRecordBuilder
+from tools_app.calls.request import Cancelled, modern_context
 from tools_app.calls.stop_reasons import cancelled_by_client
 from tools_app.calls.sweeper import Sweeper
 from tools_app.catalog.tool_api.results import CallCancelled
 from tools_app.core.notifications.listener import TopicListener
 from tools_app.identity.principal import Credential, authenticate
-from tools_app.models import Call, Outcome
-from tools_app.protocol.versions import Era
+from tools_app.models import Call, CallStatus, Outcome
+from tools_app.protocol.inbound import Modern
+from tools_app.protocol.jsonrpc import Request
 from tools_app.toolkit import ToolContext, tool
 from tools_app.transport import state
+from tools_app.transport.responses import ResponseBuffer
 
 WAIT_SECONDS = 30.0
 
@@ -46,17 +49,27 @@ def without_collector() -> Iterator[None]:
 
 
 async def call_tool(
-    key: str, tool: str, *, task_request: TaskRequest = TaskRequest.NO_EXTENSION, **arguments: object
-) -> CallOutcome:
+    key: str,
+    tool: str,
+    *,
+    task_request: TaskRequest = TaskRequest.NO_EXTENSION,
+    sender: ResponseBuffer | None = None,
+    **arguments: object,
+) -> Any:
+    """Return the result of a `tools/call` of the modern era. `sender` gets the messages to its client."""
     principal = await authenticate(Credential(key))
     assert principal is not None
-    invocation = Invocation(
-        principal, None, Client("c", "1", "::1"), "2026-07-28", "1", "tools/call", tool, arguments, {}
+    context = modern_context(
+        Request("1", "tools/call", {"name": tool, "arguments": arguments}),
+        Modern("2026-07-28", {}, {}),
+        principal,
+        address="::1",
+        listener=TopicListener(),
+        sender=sender or ResponseBuffer(asyncio.get_running_loop()),
     )
-    options = dispatch.CallOptions(print, TopicListener(), lambda: False, task_request, 60.0, print)
-    ended = await dispatch.call_tool(invocation, Era.MODERN, options)
-    assert isinstance(ended, CallOutcome)
-    return ended
+    result = await pipeline.call_tool(context, tool, arguments, task_request=task_request, task_seconds=60.0)
+    assert isinstance(result, bytes)
+    return orjson.loads(result)
 
 
 @pytest.mark.usefixtures("without_collector")
@@ -73,21 +86,21 @@ def test_a_call_that_is_over_leaves_no_work_for_the_garbage_collector(
 
     monkeypatch.setattr(run, "running_calls", Calls())
 
-    assert asyncio.run(call_tool(key, "echo", message="x")).result.content[0]["text"] == "hello x"
+    assert asyncio.run(call_tool(key, "echo", message="x"))["content"][0]["text"] == "hello x"
 
     assert [call() for call in ran] == [None]
 
 
 def before_the_intent_is_durable(monkeypatch: pytest.MonkeyPatch, act: Callable[[InlineCall], Awaitable[None]]) -> None:
     """Let `act` happen while the intent of a call waits for its commit."""
-    write = InlineCall._write_intent
+    write = InlineCall.write_intent
 
     async def slow(call: InlineCall) -> None:
-        call._intent()
+        call.builder.started(CallStatus.RUNNING, call.tool.timeout_seconds)
         await act(call)
         await write(call)
 
-    monkeypatch.setattr(InlineCall, "_write_intent", slow)
+    monkeypatch.setattr(InlineCall, "write_intent", slow)
 
 
 @pytest.mark.usefixtures("registries")
@@ -105,7 +118,8 @@ def test_a_call_that_is_cancelled_before_its_intent_is_durable_does_not_run(
 
     before_the_intent_is_durable(monkeypatch, cancel)
     offer("order")
-    assert asyncio.run(call_tool(key, "order")).outcome is Outcome.CANCELLED
+    with pytest.raises(Cancelled):
+        asyncio.run(call_tool(key, "order"))
     record = Call.objects.get()
     assert (record.outcome, ran) == (Outcome.CANCELLED, [])
     assert "changed my mind" in record.cause
@@ -131,7 +145,8 @@ def test_a_call_that_is_stopped_as_it_gives_up_its_questions_is_answered(
         raise CallCancelled
 
     offer("ask")
-    assert asyncio.run(call_tool(key, "ask")).outcome is Outcome.CANCELLED
+    with pytest.raises(Cancelled):
+        asyncio.run(call_tool(key, "ask"))
     assert "changed my mind" in Call.objects.get().cause
 
 
@@ -139,25 +154,27 @@ def test_a_call_that_is_stopped_as_it_gives_up_its_questions_is_answered(
 def test_a_call_whose_intent_waits_for_its_commit_is_not_taken_for_settled(
     key: str, offer: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers: list[CallOutcome] = []
+    has_responded: list[bool] = []
 
     @tool
     def order() -> str:
         return "done"
 
     async def sweep_twice(call: InlineCall) -> None:
-        call._respond_early = answers.append
         sweeper = Sweeper()
         for _ in range(2):
             await asyncio.to_thread(sweeper.sweep)
         async with asyncio.timeout(WAIT_SECONDS):
             await asyncio.sleep(0)
             await asyncio.gather(*(task for task in inline._settlement_tasks if task))
+        sender = call.context.sender
+        assert isinstance(sender, ResponseBuffer)
+        has_responded.append(sender.has_responded)
 
     before_the_intent_is_durable(monkeypatch, sweep_twice)
     offer("order")
-    assert asyncio.run(call_tool(key, "order")).outcome is Outcome.OK
-    assert (Call.objects.get().outcome, answers) == (Outcome.OK, [])
+    assert asyncio.run(call_tool(key, "order"))["isError"] is False
+    assert (Call.objects.get().outcome, has_responded) == (Outcome.OK, [False])
 
 
 @pytest.mark.usefixtures("registries")
@@ -190,5 +207,5 @@ def test_events_of_several_threads_are_recorded_in_their_order(
     monkeypatch.setattr(Recorder, "_put", put_in_order)
     monkeypatch.setattr(CallRecordBuilder, "event", number_slowly)
     offer("report")
-    assert asyncio.run(call_tool(key, "report")).outcome is Outcome.OK
+    assert asyncio.run(call_tool(key, "report"))["isError"] is False
     assert order == [1, 2]

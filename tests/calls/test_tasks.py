@@ -77,7 +77,8 @@ def queue_task(
             arguments={},
             capabilities={"elicitation": {}},
         )
-        builder = new_record_builder(invocation, background=background, task_seconds=seconds)
+        builder = new_record_builder(invocation, task_seconds=seconds)
+        builder.background = background
         sealed = payload_of_invocation(invocation).sealed(invocation.call_id)
         recorder.current().record(builder.started(CallStatus.QUEUED, 10.0, sealed))
         asyncio.run(start_task._become_task(invocation.call_id))

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 import pytest
 
@@ -148,7 +147,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Awaitable[None]]:
     monkeypatch.setattr(request_memory, "_results", MemoryBudget(lambda: (100, 1000)))
 
     async def run(work: Callable[[], Awaitable[None]], tenant: str = "acme") -> None:
-        await asyncio.create_task(request_memory.run_for(tenant, work))  # type: ignore[arg-type]
+        scheduler = fair_scheduler.FairScheduler(alone=1, together=1)
+        await asyncio.create_task(request_memory.run_in_turn(scheduler, tenant, work))  # type: ignore[arg-type]
 
     return run
 
@@ -190,7 +190,7 @@ def test_a_request_that_waits_for_memory_for_its_body_lets_another_one_run(monke
             others.set()
 
         assert bodies.try_hold("acme", 100)
-        first = asyncio.create_task(request_memory.run_for("acme", partial(scheduler.run, "acme", with_body)))
+        first = asyncio.create_task(request_memory.run_in_turn(scheduler, "acme", with_body))
         await asyncio.sleep(0)
         second = asyncio.create_task(scheduler.run("acme", without_body))
         await asyncio.wait_for(others.wait(), WAIT_SECONDS)

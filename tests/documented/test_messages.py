@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from tests.documented.blocks import ROOT, block
-from tools_app.calls import limits, recorded_answers, run, stop_reasons, sweeper
+from tools_app.calls import limits, outcomes, run, stop_reasons, sweeper
 from tools_app.calls.background import enqueue
 from tools_app.protocol import errors, schema
 from tools_app.tenant_config import document
@@ -21,9 +21,9 @@ from tools_app.tenants.limits.quotas import Rate
         ("protocol", "cancelled by its client: tasks/cancel", stop_reasons),
         ("protocol", "the tool did not stop", sweeper),
         ("reliability", "The broker is unavailable", enqueue),
-        ("reliability", "It may have run.", run),
-        ("reliability", "was abandoned before it started", recorded_answers),
-        ("reliability", "was lost", recorded_answers),
+        ("reliability", "It may have run.", outcomes),
+        ("reliability", "was abandoned before it started", outcomes),
+        ("reliability", "was lost", outcomes),
         ("writing-tools", "this value is too expensive to validate", schema),
         ("writing-tools", "An error occurred invoking '", run),
         ("configuration-files", "unknown field.", document),

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
+from tools_app.calls import conversation
 from tools_app.catalog import uri_templates
 from tools_app.core import encryption
 from tools_app.identity.principal import Principal
-from tools_app.methods import multi_round
 from tools_app.protocol import inbound, jsonrpc, mirrored, sse
 from tools_app.protocol.errors import RpcError
 from tools_app.protocol.inbound import CAPABILITIES_META, CLIENT_META, LOG_META, VERSION_META, Handshake, Modern
@@ -360,16 +360,16 @@ BASE64 = "+-/=_" + string.ascii_letters + string.digits
 
 
 def sealed(answers: dict[str, Any]) -> str:
-    return multi_round._encrypted(multi_round._RequestState(2.0**40, answers, {}), "a purpose")
+    return conversation._encrypted(conversation._RequestState(2.0**40, answers, {}), "a purpose")
 
 
 @same_each_time
 @given(answers=OBJECTS)
 def test_a_state_comes_back_as_it_was_given_and_for_its_purpose_only(answers: dict[str, Any]) -> None:
     state = sealed(answers)
-    assert multi_round._decrypted(state, "a purpose").answers == answers
+    assert conversation._decrypted(state, "a purpose").answers == answers
     with pytest.raises(RpcError):
-        multi_round._decrypted(state, "another purpose")
+        conversation._decrypted(state, "another purpose")
 
 
 @same_each_time
@@ -380,7 +380,7 @@ def test_a_state_with_one_character_changed_is_refused(answers: dict[str, Any], 
     assume(state[where] != character)
     for forged in (state[:where] + character + state[where + 1 :], state[:where] + character + state[where:]):
         with pytest.raises(RpcError) as refusal:
-            multi_round._decrypted(forged, "a purpose")
+            conversation._decrypted(forged, "a purpose")
         assert refusal.value.code == -32602
 
 
@@ -389,14 +389,14 @@ def test_a_state_is_taken_in_its_one_spelling_only(length: int) -> None:
     state = sealed({"a": "x" * length})
     spellings = {state[:where] + other + state[where + 1 :] for where in range(len(state)) for other in BASE64}
     for forged in spellings - {state}:
-        assert isinstance(tried(RpcError, multi_round._decrypted, forged, "a purpose"), RpcError), forged
+        assert isinstance(tried(RpcError, conversation._decrypted, forged, "a purpose"), RpcError), forged
 
 
 @same_each_time
 @given(state=JSON | st.text())
 def test_whatever_is_no_state_is_refused(state: Any) -> None:
     with pytest.raises(RpcError) as refusal:
-        multi_round._decrypted(state, "a purpose")
+        conversation._decrypted(state, "a purpose")
     assert refusal.value.code == -32602
 
 
@@ -423,10 +423,10 @@ def test_a_state_is_for_one_caller_and_one_request(
     tenant: UUID, key: UUID | None, params: dict[str, Any], other: dict[str, Any]
 ) -> None:
     caller, neighbour = (Principal(key, id, "acme", ()) for id in (tenant, UUID(int=tenant.int ^ 1)))
-    purpose = multi_round._purpose(caller, "tools/call", params)
+    purpose = conversation._purpose(caller, "tools/call", params)
     again = {**params, "requestState": "s", "inputResponses": {}, "_meta": {"progressToken": 1}}
-    assert multi_round._purpose(caller, "tools/call", again) == purpose
-    assert multi_round._purpose(caller, "prompts/get", params) != purpose
-    assert multi_round._purpose(neighbour, "tools/call", params) != purpose
+    assert conversation._purpose(caller, "tools/call", again) == purpose
+    assert conversation._purpose(caller, "prompts/get", params) != purpose
+    assert conversation._purpose(neighbour, "tools/call", params) != purpose
     same = without_meta(other) == without_meta(params)
-    assert (multi_round._purpose(caller, "tools/call", other) == purpose) == same
+    assert (conversation._purpose(caller, "tools/call", other) == purpose) == same

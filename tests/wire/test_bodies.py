@@ -17,7 +17,7 @@ from tools_app.core import request_memory
 from tools_app.identity import personal_tokens as tokens
 from tools_app.models import Membership, Role, Tenant
 from tools_app.server.embedded import EmbeddedHub
-from tools_app.transport import page_guard, request_head
+from tools_app.transport import page_guard, request
 
 FORM = "application/x-www-form-urlencoded"
 ENDLESS = {"Transfer-Encoding": "chunked"}
@@ -204,11 +204,11 @@ def test_lengths_that_disagree_are_refused(hub: EmbeddedHub, lengths: str) -> No
 @pytest.mark.parametrize("path", ["/mcp", "/admin/login/", "/api/v1/tools/"])
 def test_a_head_beyond_its_bounds_is_refused(hub: EmbeddedHub, path: str) -> None:
     for more, headers, status in [
-        ("?x=" + "y" * request_head.MAX_QUERY_BYTES, 0, 414),
+        ("?x=" + "y" * request.MAX_QUERY_BYTES, 0, 414),
         ("?x=%00", 0, 400),
-        ("x" * request_head.MAX_PATH_BYTES, 0, 414),
+        ("x" * request.MAX_PATH_BYTES, 0, 414),
         ("%00", 0, 400),
-        ("", request_head.MAX_HEADERS, 431),
+        ("", request.MAX_HEADERS, 431),
     ]:
         fields = [(f"X-{number}", "y") for number in range(headers)]
         with raw_connection(hub.url) as connection:

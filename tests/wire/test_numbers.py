@@ -14,7 +14,7 @@ from tests.upstreams import scripted
 from tests.upstreams.conftest import add_upstream, fresh_connections, loopback_tenant
 from tests.web_services import Received, Service, http_response, serve
 from tests.wire.client import Peer, RawClient, error_of, rpc
-from tools_app.calls import dispatch
+from tools_app.calls import pipeline
 from tools_app.calls.background.payload import CallPayload
 from tools_app.catalog import authoring
 from tools_app.catalog.kinds.python.signature import Signature
@@ -155,7 +155,7 @@ def test_large_arguments_are_recorded_validated_and_converted_in_a_thread(
 
         monkeypatch.setattr(owner, function, watched)
 
-    watch(dispatch, "new_record_builder")
+    watch(pipeline, "new_record_builder")
     watch(CompiledSchema, "accepts")
     watch(CompiledSchema, "problems")
     watch(CallPayload, "sealed")

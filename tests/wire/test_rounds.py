@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from tests.wire.client import META, MODERN, Peer, RawClient, call_params, error_of, message_of, modern_request, text_of
+from tools_app.calls import conversation
 from tools_app.catalog import authoring
-from tools_app.methods import multi_round
 from tools_app.models import Call, CallAnswer, CallEvent, CallInput, RunningCall, Tenant
 from tools_app.tenants import keys
 from tools_app.toolkit import Elicit, ListRoots, Sample, ToolContext, prompt, resource, tool, user
@@ -334,11 +334,11 @@ def test_a_state_that_was_changed_is_refused(modern_peer: Peer, tamper: Callable
 @pytest.mark.shows("mrtr.replay")
 def test_a_state_expires(modern_peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     started_at = 2_000_000_000.0
-    monkeypatch.setattr(multi_round, "time", SimpleNamespace(time=lambda: started_at))
+    monkeypatch.setattr(conversation, "time", SimpleNamespace(time=lambda: started_at))
     input_required = first_round(modern_peer, "greet")
-    monkeypatch.setattr(multi_round, "time", SimpleNamespace(time=lambda: started_at + multi_round.STATE_SECONDS - 1))
+    monkeypatch.setattr(conversation, "time", SimpleNamespace(time=lambda: started_at + conversation.STATE_SECONDS - 1))
     assert result_text(retry(modern_peer, "greet", input_required, {"who": ADA})) == "hello Ada"
-    monkeypatch.setattr(multi_round, "time", SimpleNamespace(time=lambda: started_at + multi_round.STATE_SECONDS + 1))
+    monkeypatch.setattr(conversation, "time", SimpleNamespace(time=lambda: started_at + conversation.STATE_SECONDS + 1))
     error = rejection_of(modern_peer, retry_params(input_required, {"who": ADA}, **call_params("greet")))
     assert "expired" in error["message"]
 

@@ -13,7 +13,7 @@ import pytest
 from tests.wire import test_fuzz
 from tests.wire.client import ACCEPT_BOTH, HANDSHAKES, META, MODERN, NAME_PARAMETERS, SESSION, RawClient, modern_meta
 from tests.wire.test_fuzz import CAPABILITIES, FAULTS, NOTIFICATIONS, REQUESTS, Attempt, encoded, places_in, send
-from tools_app.methods import context
+from tools_app.methods import registry
 from tools_app.protocol.errors import INTERNAL_ERROR, PARSE_ERROR
 
 offers, quick = test_fuzz.offers, test_fuzz.quick
@@ -34,7 +34,7 @@ ALL = (
 
 
 def test_every_method_has_a_request() -> None:
-    handled = {method for method, _ in context._handlers}
+    handled = {method for method, _ in registry.handlers}
     assert handled | OPENING <= {method for method, _ in ALL}
 
 

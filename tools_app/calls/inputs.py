@@ -90,7 +90,9 @@ async def wait_for(call_id: UUID, name: str, seconds: float) -> Mapping[str, Any
     except TimeoutError:
         raise NoAnswer(f"The client did not answer within {seconds:g} seconds.") from None
     finally:
-        await asyncio.shield(run_in_db_thread(_mark_running, call_id))
+        waiting = RunningCall.objects.filter(pk=call_id, status=CallStatus.WAITING)
+        running = lambda: waiting.update(status=CallStatus.RUNNING, changed_at=timezone.now())  # noqa: E731
+        await asyncio.shield(run_in_db_thread(running))
     response: Mapping[str, Any] = answer
     return response
 
@@ -126,7 +128,10 @@ def _take(call_id: UUID, name: str) -> Any:
     """Return an answer, or None. Its row stays, so that no second answer is accepted."""
     row = CallInput.objects.filter(call_id=call_id, name=name).first()
     if row is None:
-        _mark_waiting(call_id)
+        # At each poll: the row may be newer than the question, or another answer have been received.
+        rows = RunningCall.objects.filter(pk=call_id, status=CallStatus.RUNNING)
+        if rows.exists():
+            rows.update(status=CallStatus.WAITING, changed_at=timezone.now())
         return None
     CallInput.objects.filter(pk=row.pk).update(sealed=ALREADY_READ)
     return _opened(row)
@@ -153,15 +158,3 @@ def _opened(row: CallInput) -> Any:
 
 def _purpose(call_id: UUID, name: str) -> str:
     return f"input:{call_id}:{name}"
-
-
-def _mark_waiting(call_id: UUID) -> None:
-    """Set the status at each poll: the row may be newer than the question, or another answer have been received."""
-    rows = RunningCall.objects.filter(pk=call_id, status=CallStatus.RUNNING)
-    if rows.exists():
-        rows.update(status=CallStatus.WAITING, changed_at=timezone.now())
-
-
-def _mark_running(call_id: UUID) -> None:
-    rows = RunningCall.objects.filter(pk=call_id, status=CallStatus.WAITING)
-    rows.update(status=CallStatus.RUNNING, changed_at=timezone.now())

@@ -25,10 +25,16 @@ from tools_app.audit.recorder.entries import (
     process_id,
 )
 from tools_app.audit.recorder.redaction import redacted_cause, redacted_json, shown
-from tools_app.calls import notices
-from tools_app.calls.events import SEALED_KEY, answer_purpose, event_purpose
+from tools_app.calls.events import (
+    PROGRESS_KEY,
+    SEALED_KEY,
+    answer_purpose,
+    end_notice,
+    event_notice,
+    event_purpose,
+)
 from tools_app.calls.sessions import SessionFacts
-from tools_app.catalog.tool_api.context import Caller
+from tools_app.catalog.compiled import CompiledTool
 from tools_app.core import encryption
 from tools_app.core.ids import new_id
 from tools_app.core.sanitize import for_column, sanitized
@@ -47,8 +53,6 @@ class Client(msgspec.Struct, frozen=True):
 
 
 ANSWER_TTL = timedelta(minutes=10)
-# Key of the progress token in recorded progress: a name that ends in "token" would be redacted as a secret.
-PROGRESS_KEY = "to"
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -69,8 +73,7 @@ class Invocation(msgspec.Struct, frozen=True):
     """A request to run something: `name` is the name of a tool or prompt, or the URI of a resource.
 
     `request_id` is JSON text, `version` the revision of the response, `capabilities` are those that the client
-    declares, `progress_token` is None if it did not request progress, and `headers` are those that can repeat
-    arguments, None if the transport or the revision has none.
+    declares, and `progress_token` is None if it did not request progress.
     """
 
     principal: Principal
@@ -84,24 +87,8 @@ class Invocation(msgspec.Struct, frozen=True):
     capabilities: Mapping[str, Any]
     progress_token: str | int | None = None
     round: Round = FIRST_ROUND
-    headers: Mapping[str, str] | None = None
     trace_id: str = ""
     call_id: UUID = msgspec.field(default_factory=new_id)
-
-    def caller(self) -> Caller:
-        """Return the caller with the details that tools can see."""
-        return Caller(
-            tenant_id=self.principal.tenant_id,
-            tenant_slug=self.principal.tenant_slug,
-            remote_address=self.client.remote_address,
-            client_name=self.client.name,
-            client_version=self.client.version,
-            protocol_version=self.version,
-            capabilities=self.capabilities,
-            person_id=self.principal.person_id,
-            key_id=self.principal.key_id,
-            session_id=self.session.id if self.session else None,
-        )
 
 
 @dataclass(slots=True)
@@ -151,7 +138,7 @@ class CallRecordBuilder:
         self.event_count += 1
         sequence = self.event_count
         text = self._shown(kind, data, sequence)
-        notice = notices.event_notice(self.facts.id, sequence, kind, text) if topic else b""
+        notice = event_notice(self.facts.id, sequence, kind, text) if topic else b""
         return CallEventEntry(EventRow(self.facts.id, sequence, datetime.now(UTC), kind, text), topic, notice)
 
     def _shown(self, kind: str, data: dict[str, Any], sequence: int) -> str:
@@ -198,7 +185,7 @@ class CallRecordBuilder:
         payload = Payload(self.facts.id, self.arguments, result)
         notice = b""
         if topic and answer is not None:
-            notice = notices.end_notice(self.facts.id, self.event_count, end.outcome, answer)
+            notice = end_notice(self.facts.id, self.event_count, end.outcome, answer)
         return CallFinished(
             self.facts,
             ended,
@@ -234,13 +221,11 @@ class End(msgspec.Struct, frozen=True):
 
 def new_record_builder(
     invocation: Invocation,
-    tool_id: UUID | None = None,
-    revision: int | None = None,
+    tool: CompiledTool | None = None,
     *,
-    background: bool = False,
     task_seconds: float | None = None,
 ) -> CallRecordBuilder:
-    """Return the record builder of a call that just arrived."""
+    """Return the record builder of a call that just arrived; `tool` is what it runs, if that is a known tool."""
     principal, client = invocation.principal, invocation.client
     arguments, size = redacted_json(exact_json.dumps(invocation.arguments), principal.redacted_keys)
     facts = Facts(
@@ -248,10 +233,10 @@ def new_record_builder(
         tenant_id=principal.tenant_id,
         api_key_id=principal.key_id,
         session_id=invocation.session.id if invocation.session else None,
-        tool_id=tool_id,
+        tool_id=tool.id if tool else None,
         # The name of a tool fits the column already.
-        tool_name=invocation.name if tool_id else for_column(invocation.name, 128),
-        tool_revision=revision,
+        tool_name=invocation.name if tool else for_column(invocation.name, 128),
+        tool_revision=tool.revision if tool else None,
         method=invocation.method,
         request_id=invocation.request_id,
         protocol_version=invocation.version,
@@ -267,7 +252,7 @@ def new_record_builder(
         arguments=arguments,
         arguments_size=size,
         more_keys=principal.redacted_keys,
-        background=background,
+        background=tool.background if tool else False,
         task_seconds=task_seconds,
     )
 

@@ -196,14 +196,12 @@ async def _acquire_in_order(concurrency_limits: Sequence[ConcurrencyLimit], id: 
     fair_scheduler.release_slot()
     with suppress(TimeoutError):
         async with asyncio.timeout(CONCURRENCY_WAIT_SECONDS):
-            while full_limit is not None and _queue_length(full_limit) < MAX_QUEUED:
+            while full_limit is not None:
+                queue = _wait_queues.get(full_limit.key)
+                if queue is not None and queue.length >= MAX_QUEUED:
+                    break
                 full_limit = await _acquire_as_first(full_limit, concurrency_limits, id)
     return full_limit
-
-
-def _queue_length(full_limit: ConcurrencyLimit) -> int:
-    queue = _wait_queues.get(full_limit.key)
-    return queue.length if queue else 0
 
 
 async def _acquire_as_first(

@@ -7,7 +7,9 @@ import asyncio
 import logging
 import traceback
 import types
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -16,8 +18,7 @@ import msgspec
 from django.conf import settings
 
 from tools_app.calls import inputs
-from tools_app.calls.deadline import Deadline, DeadlineExceeded
-from tools_app.calls.invocation import End
+from tools_app.calls.outcomes import CallOutcome, failure, outcome_of, stopped
 from tools_app.calls.stop_reasons import UNKNOWN, StopReason
 from tools_app.catalog.kinds.base import Runner
 from tools_app.catalog.shaping import Shaping, shaped
@@ -44,10 +45,10 @@ from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.sanitize import sanitized
 from tools_app.core.telemetry.scrubbing import scrubbed
 from tools_app.core.tracebacks import clear_traceback
-from tools_app.models import BY_CALL_TOOL, TOOLS_CALL, Outcome
+from tools_app.models import Outcome
 from tools_app.protocol import exact_json
 from tools_app.protocol.content import InvalidContent, valid_content, valid_contents, valid_messages
-from tools_app.protocol.errors import CAPABILITY_MISSING, INTERNAL_ERROR, RpcError, resource_not_found
+from tools_app.protocol.errors import CAPABILITY_MISSING, RpcError, resource_not_found
 from tools_app.protocol.schema import CompiledSchema
 from tools_app.protocol.versions import is_modern
 
@@ -57,8 +58,6 @@ T = TypeVar("T")
 MAX_LOGGED_CHARACTERS = 300
 # The members of a text without annotations.
 PLAIN_TEXT = {"type", "text"}
-WITHDRAWN = b'{"withdrawn":true}'
-UNRECORDED = "The database did not confirm the record of this call in time. It may have run."
 
 
 class Runnable(Protocol):
@@ -93,50 +92,62 @@ class Runnable(Protocol):
         """How its results are shaped for clients."""
 
 
-class CallOutcome(End, frozen=True, kw_only=True):
-    """The outcome of a run and its response: `wire` is `result` as JSON, recorded and sent unchanged.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One read of a resource or a prompt. It changes nothing, so it may start before its intent is durable."""
 
-    `refusal` is set if the client receives a JSON-RPC error instead of a result, `withdrawn` if it cancelled the
-    request and receives nothing.
-    """
-
-    result: Result
-    refusal: RpcError | None = None
-    withdrawn: bool = False
-
-    def serialize(self) -> bytes:
-        """Return the outcome as JSON, for the process that responds to the client."""
-        if self.withdrawn:
-            return WITHDRAWN
-        if self.refusal is None:
-            return self.wire
-        refusal = self.refusal
-        return exact_json.dumps({"refusal": [refusal.code, refusal.message, refusal.data, refusal.status]})
+    method: str
+    name: str
+    run: Runner
+    timeout_seconds: float
+    output: CompiledSchema | None = None
+    read_only: bool = True
+    shaping: None = None
 
 
-def outcome_of(
-    outcome: Outcome, result: Result, refusal: RpcError | None = None, *, wire: bytes | None = None
-) -> CallOutcome:
-    """Return the outcome for `result`; `wire` is its JSON, if known. Raises TypeError if it cannot be JSON."""
-    if wire is None:
+class DeadlineExceeded(Exception):
+    """The hub's timeout, distinct from a TimeoutError of the function."""
+
+
+class Deadline(msgspec.Struct):
+    """The deadline of one run on one event loop, in one or more parts; `left` is the remaining time in seconds."""
+
+    left: float
+    _began: float = 0.0
+    _limit: asyncio.Timeout | None = None
+    _pauses: int = 0
+
+    async def keep(self, work: Awaitable[T]) -> T:
+        """Return the result of `work`. Raises DeadlineExceeded."""
+        self._began = asyncio.get_running_loop().time()
+        self._limit = asyncio.timeout(None if self._pauses else self.left)
         try:
-            wire = exact_json.dumps(result.as_json())
-        except TypeError as problem:
-            try:
-                fields = exact_json.with_decimals(msgspec.structs.asdict(result))
-            except RecursionError:
-                raise problem from None
-            result = type(result)(**fields)
-            wire = exact_json.dumps(result.as_json())
-    return CallOutcome(
-        outcome=outcome,
-        rpc_error=refusal.code if refusal else None,
-        is_error=result.is_error,
-        cause=result.cause or (refusal.message if refusal else ""),
-        wire=wire,
-        result=result,
-        refusal=refusal,
-    )
+            async with self._limit:
+                return await work
+        except TimeoutError as problem:
+            if self._limit.expired():
+                raise DeadlineExceeded from problem
+            raise
+        finally:
+            self._limit = None
+            if not self._pauses:
+                self.left -= asyncio.get_running_loop().time() - self._began
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Pause the deadline until the end of the block, or of the last of several concurrent blocks."""
+        loop = asyncio.get_running_loop()
+        self._pauses += 1
+        if self._pauses == 1 and self._limit is not None:
+            self.left -= loop.time() - self._began
+            self._limit.reschedule(None)
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            if not self._pauses and self._limit is not None:
+                self._began = loop.time()
+                self._limit.reschedule(self._began + self.left)
 
 
 class LocalCall:
@@ -146,8 +157,8 @@ class LocalCall:
     """
 
     def __init__(self, id: UUID, session_id: UUID | None, request_id: str, timeout_seconds: float) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._task: asyncio.Task[Any] | None = None
+        self.loop = asyncio.get_running_loop()
+        self.task: asyncio.Task[Any] | None = None
         self.id = id
         self.session_id = session_id
         self.request_id = request_id
@@ -159,11 +170,11 @@ class LocalCall:
 
     def note_start(self) -> None:
         """Note that the function starts, in the current asyncio task."""
-        self._task = asyncio.current_task(self._loop)
+        self.task = asyncio.current_task(self.loop)
 
     def note_end(self) -> None:
         """Note that the function has ended: a cancellation would only interrupt the settlement of the call."""
-        self._task = None
+        self.task = None
 
     def stop(self, outcome: Outcome, reason: StopReason | None = None) -> None:
         """Stop the call with this `outcome`, from any thread. Without `reason`, it is read from the database.
@@ -177,11 +188,11 @@ class LocalCall:
 
     def interrupt(self) -> None:
         """Cancel what the function awaits; called from any thread."""
-        self._loop.call_soon_threadsafe(self._cancel_task)
+        self.loop.call_soon_threadsafe(self._cancel_task)
 
     def _cancel_task(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
     async def answer(self, name: str) -> Mapping[str, Any]:
         """Return the client's response to a question; the deadline pauses meanwhile. Raises `inputs.NoAnswer`."""
@@ -224,7 +235,7 @@ def stop_request(session_id: UUID, request_id: str, reason: StopReason) -> bool:
     return False
 
 
-async def run_tool(  # noqa: C901 - all ways in which a tool ends
+async def run_tool(  # noqa: C901, PLR0912 - all ways in which a tool ends
     tool: Runnable,
     arguments: dict[str, Any],
     context: ToolContext,
@@ -245,7 +256,7 @@ async def run_tool(  # noqa: C901 - all ways in which a tool ends
             before_shaping = on_suspend
         else:
             on_suspend()
-            before_shaping = _nothing
+            before_shaping = lambda: None  # noqa: E731 - it was called
             result = await call.deadline.keep(yield_from_started(running, waits_for))
         size = size_of(result)
         if size <= LARGE_BYTES and tool.shaping is None:
@@ -261,7 +272,12 @@ async def run_tool(  # noqa: C901 - all ways in which a tool ends
             task.uncancel()
         call.note_end()
         await context.give_up()
-        return stopped(tool.method, call.stopped_as or Outcome.CANCELLED, _reason(call, problem))
+        reason = call.reason
+        if reason is None and call.stopped_as is not None:
+            reason = UNKNOWN
+        elif reason is None:
+            reason = StopReason(f"the tool raised {type(problem).__name__} without being cancelled")
+        return stopped(tool.method, call.stopped_as or Outcome.CANCELLED, reason)
     except Unanswered as unanswered:
         call.note_end()
         unfinished = context.unfinished(unanswered)
@@ -287,10 +303,6 @@ def _size_of_exception(problem: BaseException) -> int:
         return size_of([problem.args, problem])
     except Exception:  # noqa: BLE001 - its attributes are a tool's, and may do anything
         return LARGE_BYTES + 1
-
-
-def _nothing() -> None:
-    """Do nothing: what a tool calls when it suspends was called."""
 
 
 @types.coroutine
@@ -322,8 +334,11 @@ def _validated(tool: Runnable, result: Result) -> CallOutcome:
         return _too_large(tool, len(finished.wire))
     if tool.output is None or result.is_error or not isinstance(result, ToolResult):
         return finished
-    problems = _output_problems(tool.output, result)
-    return _invalid_result(tool, problems) if problems else finished
+    if result.structured is None:
+        return _invalid_result(tool, "no structured content")
+    wire = exact_json.loads(exact_json.dumps(result.structured))
+    problems = [f"{problem.field or 'result'}: {problem.message}" for problem in tool.output.problems(wire)]
+    return _invalid_result(tool, "; ".join(problems)) if problems else finished
 
 
 def _with_valid_content(result: Result, name: str) -> Result:
@@ -386,14 +401,6 @@ def _input_required(tool: Runnable, unfinished: InputRequired) -> CallOutcome:
     return finished if len(finished.wire) <= config.MCPHUB_MAX_RESULT_BYTES else _too_large(tool, len(finished.wire))
 
 
-def _output_problems(schema: CompiledSchema, result: ToolResult) -> str:
-    """Describe how a result violates the tool's output schema (tools, §Output Schema)."""
-    if result.structured is None:
-        return "no structured content"
-    wire = exact_json.loads(exact_json.dumps(result.structured))
-    return "; ".join(f"{problem.field or 'result'}: {problem.message}" for problem in schema.problems(wire))
-
-
 def _too_large(tool: Runnable, size: int) -> CallOutcome:
     message = (
         f"The result of '{tool.name}' is larger than {config.MCPHUB_MAX_RESULT_BYTES} bytes (MCPHUB_MAX_RESULT_BYTES)."
@@ -410,7 +417,12 @@ def _invalid_result(tool: Runnable, problem: str) -> CallOutcome:
 def _outcome_of_exception(tool: Runnable, problem: BaseException, context: ToolContext) -> CallOutcome:
     """Return the outcome for an exception: some have a message for the client, all others only for the auditor."""
     if isinstance(problem, CapabilityMissing):
-        return _capability_missing(tool, problem, context)
+        if not is_modern(context.protocol_version):
+            return _failure(tool, Outcome.TOOL_ERROR, str(problem))
+        # 2026-07-28, base protocol, §Error Codes
+        data = {"requiredCapabilities": capability_declaration(problem.path)}
+        refusal = RpcError(CAPABILITY_MISSING, str(problem), data)
+        return outcome_of(Outcome.REJECTED, failed(str(problem)), refusal)
     if isinstance(problem, CallLost):
         return _failure(tool, Outcome.LOST, str(problem), problem.cause)
     if isinstance(problem, ProtocolError | ToolError | Refused | BadAnswer):
@@ -418,23 +430,15 @@ def _outcome_of_exception(tool: Runnable, problem: BaseException, context: ToolC
     if isinstance(problem, ResourceNotFound):
         refusal = resource_not_found(tool.name, modern=is_modern(context.protocol_version))
         return outcome_of(Outcome.REJECTED, failed(refusal.message), refusal)
-    # The record contains the traceback, next to the arguments.
-    log.error("Tool %s raised %s", tool.name, _summary(problem), exc_info=_for_debugging(problem))
+    # Its type and the first line of its message: a syntax error has it last, and notes follow it. The record contains
+    # the traceback, next to the arguments.
+    lines = traceback.format_exception_only(problem)
+    summary = next((line for line in lines if type(problem).__name__ in line), lines[0]).strip().partition("\n")[0]
+    shown = problem if log.isEnabledFor(logging.DEBUG) else None
+    log.error("Tool %s raised %s", tool.name, summary[:MAX_LOGGED_CHARACTERS], exc_info=shown)
     # Scrub here, where the arguments whose values must not be stored are known.
     cause = scrubbed("".join(traceback.format_exception(problem)))
     return _failure(tool, Outcome.TOOL_ERROR, f"An error occurred invoking '{tool.name}'.", cause)
-
-
-def _summary(problem: BaseException) -> str:
-    """Return its type and the first line of its message."""
-    lines = traceback.format_exception_only(problem)
-    # A syntax error has it last, and notes follow it.
-    line = next((line for line in lines if type(problem).__name__ in line), lines[0])
-    return line.strip().partition("\n")[0][:MAX_LOGGED_CHARACTERS]
-
-
-def _for_debugging(problem: BaseException) -> BaseException | None:
-    return problem if log.isEnabledFor(logging.DEBUG) else None
 
 
 def _failure_of(tool: Runnable, problem: Exception) -> CallOutcome:
@@ -455,20 +459,7 @@ def _failure_of(tool: Runnable, problem: Exception) -> CallOutcome:
 
 def _failure(tool: Runnable, outcome: Outcome, message: str, cause: str = "") -> CallOutcome:
     """Return a failure: for a tool a result that a model can read, otherwise a JSON-RPC error."""
-    return _failure_response(tool.method, outcome, message, cause)
-
-
-def _failure_response(method: str, outcome: Outcome, message: str, cause: str) -> CallOutcome:
-    refusal = None if method in (TOOLS_CALL, BY_CALL_TOOL) else RpcError(INTERNAL_ERROR, message, status=200)
-    return outcome_of(outcome, failed(message, cause), refusal)
-
-
-def _capability_missing(tool: Runnable, missing: CapabilityMissing, context: ToolContext) -> CallOutcome:
-    """Return the outcome for a missing client capability (2026-07-28, base protocol, §Error Codes)."""
-    if not is_modern(context.protocol_version):
-        return _failure(tool, Outcome.TOOL_ERROR, str(missing))
-    refusal = RpcError(CAPABILITY_MISSING, str(missing), {"requiredCapabilities": capability_declaration(missing.path)})
-    return outcome_of(Outcome.REJECTED, failed(str(missing)), refusal)
+    return failure(tool.method, outcome, message, cause)
 
 
 def capability_declaration(path: str) -> Mapping[str, Any]:
@@ -485,18 +476,3 @@ def timed_out(tool: Runnable) -> CallOutcome:
 def timeout_message(name: str, seconds: float) -> str:
     """Return the message to the client for a timeout."""
     return f"The tool '{name}' did not finish within {seconds:g} seconds."
-
-
-def stopped(method: str, outcome: Outcome, reason: StopReason) -> CallOutcome:
-    """Return the outcome of a stopped call: the only place that sets its response and the cause in its record."""
-    finished = _failure_response(method, outcome, reason.message, reason.cause)
-    return msgspec.structs.replace(finished, withdrawn=True) if reason.withdrawn else finished
-
-
-def _reason(call: LocalCall, problem: BaseException) -> StopReason:
-    if call.reason is not None:
-        return call.reason
-    if call.stopped_as is not None:
-        return UNKNOWN
-    raised = type(problem).__name__
-    return StopReason(f"the tool raised {raised} without being cancelled")

@@ -13,11 +13,12 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from tools_app.audit.changes import changes
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
 from tools_app.core.sanitize import for_column, sanitized_json
 from tools_app.identity.principal import Principal
-from tools_app.models import Session, Tenant
+from tools_app.models import Action, Session, Tenant
 from tools_app.protocol.errors import OVER_LIMIT, RpcError, limit_of_zero
 from tools_app.protocol.jsonrpc import MAX_CLIENT_NAME_LENGTH, MAX_CLIENT_VERSION_LENGTH
 from tools_app.tenants import last_used
@@ -64,23 +65,22 @@ def _idle_since() -> datetime:
 
 def _load(digests: Sequence[str]) -> Mapping[str, SessionFacts]:
     rows = Session.objects.filter(digest__in=digests, ended_at=None)
-    return {row.digest: _facts(row) for row in rows}
-
-
-def _facts(row: Session) -> SessionFacts:
-    return SessionFacts(
-        id=row.pk,
-        digest=row.digest,
-        key_id=row.api_key_id,
-        tenant_id=row.tenant_id,
-        version=row.protocol_version,
-        client_name=row.client_name,
-        client_version=row.client_version,
-        capabilities=row.client_capabilities,
-        log_level=row.log_level,
-        subscriptions=frozenset(row.subscriptions),
-        last_seen_at=row.last_seen_at,
-    )
+    return {
+        row.digest: SessionFacts(
+            id=row.pk,
+            digest=row.digest,
+            key_id=row.api_key_id,
+            tenant_id=row.tenant_id,
+            version=row.protocol_version,
+            client_name=row.client_name,
+            client_version=row.client_version,
+            capabilities=row.client_capabilities,
+            log_level=row.log_level,
+            subscriptions=frozenset(row.subscriptions),
+            last_seen_at=row.last_seen_at,
+        )
+        for row in rows
+    }
 
 
 def _size_of(session: SessionFacts) -> int:
@@ -136,21 +136,19 @@ def _start(row: Session, most: int) -> None:
             # Anybody may open sessions of a public tenant: those that nobody uses make room for others.
             unused = alive.filter(api_key=None, last_seen_at__lt=timezone.now() - ANONYMOUS_UNUSED)
             oldest = unused.order_by("last_seen_at").values_list("pk", flat=True).first()
-            if most == 0 or not tenant.is_public or oldest is None:
-                raise _too_many(most)
+            data = {"scope": "tenant", "what": "sessions", "limit": most}
+            if most == 0:
+                raise limit_of_zero("tenant", "open sessions", data)
+            if not tenant.is_public or oldest is None:
+                message = (
+                    f"This tenant has {most} open sessions, which is its limit. A session ends when its client deletes"
+                    " it or closes its connection, or when it was not used for"
+                    f" {settings.MCPHUB_SESSION_IDLE_TIMEOUT:g} seconds."
+                )
+                retry = {"retryAfterSeconds": RETRY_SECONDS}
+                raise RpcError(OVER_LIMIT, message, {**data, **retry}, retry_after=RETRY_SECONDS)
             _end([oldest], "needed by others")
         row.save(force_insert=True)
-
-
-def _too_many(most: int) -> RpcError:
-    data = {"scope": "tenant", "what": "sessions", "limit": most}
-    if most == 0:
-        return limit_of_zero("tenant", "open sessions", data)
-    message = (
-        f"This tenant has {most} open sessions, which is its limit. A session ends when its client deletes it or"
-        f" closes its connection, or when it was not used for {settings.MCPHUB_SESSION_IDLE_TIMEOUT:g} seconds."
-    )
-    return RpcError(OVER_LIMIT, message, {**data, "retryAfterSeconds": RETRY_SECONDS}, retry_after=RETRY_SECONDS)
 
 
 async def store_negotiation(session: SessionFacts, negotiation: Negotiation) -> None:
@@ -202,10 +200,16 @@ async def end(session: SessionFacts, reason: str = "deleted") -> bool:
 
 
 def end_by_person(row: Session) -> bool:
-    """End a session on request of a tenant's admin. Return False if it had already ended."""
-    ended = _end([row.pk], "admin")
-    cache.forget(row.digest)
-    return bool(ended)
+    """End a session on behalf of a tenant's admin, and record that. Return False if it had already ended."""
+    with changes.change_log_transaction():
+        ended = _end([row.pk], "admin")
+        cache.forget(row.digest)
+        if not ended:
+            return False
+        row.refresh_from_db(fields=["ended_at", "end_reason"])
+        ended_at = row.ended_at.isoformat() if row.ended_at else None
+        changes.record(Action.CHANGED, row, before={"ended_at": None}, after={"ended_at": ended_at})
+        return True
 
 
 async def set_log_level(session: SessionFacts, level: str) -> None:

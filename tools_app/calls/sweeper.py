@@ -27,8 +27,8 @@ from tools_app.calls import inputs, limits, run, uncertain
 from tools_app.calls.background import queue
 from tools_app.calls.background.broker import BrokerUnavailable
 from tools_app.calls.invocation import End, call_topic, encoded, record_builder_of_row
-from tools_app.calls.recorded_answers import unanswered
-from tools_app.calls.run import UNRECORDED, CallOutcome, LocalCall, outcome_of, stopped
+from tools_app.calls.outcomes import UNRECORDED, CallOutcome, outcome_of, stopped, unanswered
+from tools_app.calls.run import LocalCall
 from tools_app.catalog.tool_api.results import ToolResult
 from tools_app.core.telemetry.logs import first_of
 from tools_app.models import Call, CallEvent, CallStatus, Outcome, Process, ProcessDeath, RunningCall
@@ -181,16 +181,11 @@ def _should_run_here(row: RunningCall) -> bool:
     )
 
 
-def _needs_no_owner(row: RunningCall) -> bool:
-    """Whether a call survives the process that queued it: a queued task that its client knows of, or one that waits
-    for input.
-    """
-    queued = row.status == CallStatus.QUEUED and row.background
-    return row.task_seconds is not None and ((queued and row.is_promised) or row.is_awaiting_input)
-
-
 def _end_of(row: RunningCall, owner_is_dead: bool, unchanged_seconds: float) -> End | None:
-    if owner_is_dead and not _needs_no_owner(row) and not _was_withheld(row):
+    # A queued task that its client knows of, or one that waits for input, survives the process that queued it.
+    is_queued_task = row.status == CallStatus.QUEUED and row.background and row.is_promised
+    survives = row.task_seconds is not None and (is_queued_task or row.is_awaiting_input)
+    if owner_is_dead and not survives and not _was_withheld(row):
         outcome = Outcome.NOT_STARTED if row.status == CallStatus.QUEUED else Outcome.LOST
         return End(outcome, is_error=True, cause="its process died")
     if row.cancel_requested and (cancelled := _end_of_cancelled(row, unchanged_seconds)):
@@ -208,17 +203,16 @@ def _end_of(row: RunningCall, owner_is_dead: bool, unchanged_seconds: float) -> 
 def _end_of_cancelled(row: RunningCall, unchanged_seconds: float) -> End | None:
     """Return the end of a cancelled call that no process runs, or that does not stop."""
     cause = inputs.reason_of(row.pk).cause
-    if row.is_awaiting_input or _was_withheld(row) or _is_withheld(row):
+    # Withdrawn from the queue, no worker claims it.
+    queued = RunningCall.objects.filter(pk=row.pk, status=CallStatus.QUEUED)
+    is_withdrawn = _was_withheld(row) or (
+        row.status == CallStatus.QUEUED and bool(queued.update(status=CallStatus.RUNNING, run_at=None))
+    )
+    if row.is_awaiting_input or is_withdrawn:
         return End(Outcome.CANCELLED, is_error=True, cause=cause)
     if unchanged_seconds > CANCEL_SECONDS:
         return End(Outcome.CANCELLED, is_error=True, cause=f"{cause}; the tool did not stop")
     return None
-
-
-def _is_withheld(row: RunningCall) -> bool:
-    """Withdraw a call from the queue, so that no worker claims it. False if it was not queued."""
-    queued = RunningCall.objects.filter(pk=row.pk, status=CallStatus.QUEUED)
-    return row.status == CallStatus.QUEUED and bool(queued.update(status=CallStatus.RUNNING, run_at=None))
 
 
 def _was_withheld(row: RunningCall) -> bool:
@@ -263,22 +257,18 @@ def _record_uncertain_responses() -> None:
     if not call_ids:
         return
     for call_id in Call.objects.filter(pk__in=call_ids).values_list("pk", flat=True):
-        if uncertain.may_have_run.settled(call_id):
-            _record_response(call_id)
-    uncertain.may_have_run.queried(frozenset(call_ids))
-
-
-def _record_response(call_id: UUID) -> None:
-    event_count = CallEvent.objects.filter(call_id=call_id).aggregate(last=Max("sequence"))["last"] or 0
-    data = encoded({"status": 503, "code": INTERNAL_ERROR, "message": UNRECORDED}).decode()
-    try:
+        if not uncertain.may_have_run.settled(call_id):
+            continue
+        event_count = CallEvent.objects.filter(call_id=call_id).aggregate(last=Max("sequence"))["last"] or 0
+        data = encoded({"status": 503, "code": INTERNAL_ERROR, "message": UNRECORDED}).decode()
         # Beyond the event count of the record, and so outside its hash, which was computed before.
-        recorder.current().record(
-            CallEventEntry(EventRow(call_id, event_count + 1, timezone.now(), CLIENT_RESPONSE, data))
-        )
-    except RecorderUnavailable:
-        uncertain.may_have_run.note(call_id)
-        raise
+        row = EventRow(call_id, event_count + 1, timezone.now(), CLIENT_RESPONSE, data)
+        try:
+            recorder.current().record(CallEventEntry(row))
+        except RecorderUnavailable:
+            uncertain.may_have_run.note(call_id)
+            raise
+    uncertain.may_have_run.queried(frozenset(call_ids))
 
 
 def _answer(row: RunningCall, end: End) -> CallOutcome:
@@ -302,15 +292,18 @@ class Requeuer:
         A message that a worker has reserved is not in the queue either: its call is queued again, at most once in
         MCPHUB_PROCESS_TIMEOUT, until the queue is as long as there are calls.
         """
-        rows = _queued()
+        queued = RunningCall.objects.filter(status=CallStatus.QUEUED, background=True).order_by("started_at")
+        rows = list(queued.only("owner", "tenant_id", "tool_name", "task_seconds", "started_at", "changed_at"))
         seconds = self._waiting.seconds(row.pk for row in rows)
         refused = uncertain.not_started.noted()
         waited = [row for row in rows if row.pk not in refused and seconds[row.pk] > settings.MCPHUB_PROCESS_TIMEOUT]
         if not waited:
             return
         missing = len(rows) - queue.length()
+        alive = set(Process.objects.values_list("pk", flat=True))
+        own = [row for row in waited if row.owner == process_id() or (row.owner not in alive and self._adopt(row))]
         requeued = []
-        for row in _requeueable(waited)[: max(0, missing)]:
+        for row in own[: max(0, missing)]:
             self._waiting.forget(row.pk)
             assert row.tenant_id is not None, "who runs a call is known"
             queue.enqueue(row.pk, row.tenant_id)
@@ -320,25 +313,11 @@ class Requeuer:
                 "%d calls were queued again, as no worker had taken them: %s", len(requeued), first_of(requeued)
             )
 
+    @staticmethod
+    def _adopt(row: RunningCall) -> bool:
+        """Take over a task of a dead process, if its client knows of it. Other calls are lost with their process.
 
-def _queued() -> list[RunningCall]:
-    """Return the calls that wait for a worker, oldest first."""
-    rows = RunningCall.objects.filter(status=CallStatus.QUEUED, background=True).order_by("started_at")
-    return list(rows.only("owner", "tenant_id", "tool_name", "task_seconds", "started_at", "changed_at"))
-
-
-def _requeueable(rows: list[RunningCall]) -> list[RunningCall]:
-    """Return the calls of this process, and tasks of dead processes; other calls are lost with their process.
-
-    A task that its client does not know of is lost too: the client may have been told that nothing ran.
-    """
-    alive = set(Process.objects.values_list("pk", flat=True))
-    return [row for row in rows if row.owner == process_id() or (row.owner not in alive and _adopt(row))]
-
-
-def _adopt(row: RunningCall) -> bool:
-    """Take ownership of a task that its client knows of. False if that failed."""
-    if not row.is_promised:
-        return False
-    orphan = RunningCall.objects.filter(pk=row.pk, status=CallStatus.QUEUED, owner=row.owner)
-    return bool(orphan.update(owner=process_id()))
+        A client that does not know of its task may have been told that nothing ran.
+        """
+        orphan = RunningCall.objects.filter(pk=row.pk, status=CallStatus.QUEUED, owner=row.owner)
+        return row.is_promised and bool(orphan.update(owner=process_id()))

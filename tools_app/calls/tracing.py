@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from tools_app.calls.run import CallOutcome, LocalCall, Runnable, run_tool
+from tools_app.calls.outcomes import CallOutcome
+from tools_app.calls.run import LocalCall, Runnable, run_tool
 from tools_app.catalog.tool_api.context import ToolContext
 from tools_app.core.telemetry import tracing
 from tools_app.core.telemetry.tracing import Attributes, Spans

@@ -25,7 +25,7 @@ T = TypeVar("T")
 IDLE_SECONDS: Final = 0.25
 # How often it is tried to start what waits: nothing tells that time has passed.
 RETRY_SECONDS: Final = 0.005
-# From this size on, each step of a request runs in a loop iteration of its own.
+# What is larger is processed in a thread (`large_work`), in memory that is counted (`request_memory`).
 LARGE_BYTES: Final = 64 * 1024
 
 
@@ -147,7 +147,7 @@ class FairScheduler:
         try:
             return await work()
         finally:
-            self.release(slot)
+            asyncio.get_running_loop().call_soon(self._free, slot)  # as `release` does
 
     def try_acquire(self, id: Hashable) -> Slot | None:
         """Return a slot if a tenant has one free at once, else None. Release it with `release`."""

@@ -18,6 +18,7 @@ import msgspec
 
 from tools_app.core import fair_scheduler
 from tools_app.core.config import config
+from tools_app.core.fair_scheduler import FairScheduler
 
 T = TypeVar("T")
 
@@ -172,12 +173,15 @@ class _RequestMemory(msgspec.Struct, eq=False):
 _request: ContextVar[_RequestMemory | None] = ContextVar("request_memory", default=None)
 
 
-async def run_for(tenant: Hashable, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run `work` for a tenant's request, and give back what it holds when it is over. The task serves only this."""
+async def run_in_turn(scheduler: FairScheduler, tenant: Hashable, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run `work` for a tenant's request in its turn, and give back what it holds when it is over.
+
+    The task serves only this. Raises RpcError if too many requests of the tenant wait, and what `work` raises.
+    """
     memory = _RequestMemory(tenant)
     _request.set(memory)
     try:
-        return await work()
+        return await scheduler.run(tenant, work)
     finally:
         memory.is_over = True
         if memory.held:

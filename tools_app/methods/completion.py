@@ -5,13 +5,14 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tools_app.calls.request import RequestContext, encoded_result
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import Catalog
 from tools_app.catalog.completion import MAX_VALUES, Completer, suggestions
 from tools_app.core.config import config
-from tools_app.methods.context import BOTH_ERAS, RequestContext, encoded_result, method
-from tools_app.methods.invocation import text_in, texts
+from tools_app.methods.registry import BOTH_ERAS, method
 from tools_app.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, OVER_LIMIT, RpcError
+from tools_app.protocol.inbound import text_in, texts
 from tools_app.protocol.jsonrpc import MAX_COMPLETED_LENGTH, check_text
 from tools_app.tenants.limits import limits
 from tools_app.tenants.limits.quotas import MINUTE, Rate

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tools_app.calls import sessions
+from tools_app.calls.request import EMPTY, RequestContext, cacheable_result, encoded_result
 from tools_app.calls.sessions import Negotiation, SessionFacts
 from tools_app.catalog.tool_api.results import without
 from tools_app.identity.principal import Principal
 from tools_app.methods import permissions
-from tools_app.methods.context import EMPTY, SERVER, RequestContext, cacheable_result, encoded_result, method
-from tools_app.methods.invocation import text_in
+from tools_app.methods.registry import method
 from tools_app.methods.resources import SETTINGS, SKILLS
 from tools_app.methods.tasks import EXPERIMENTAL, TASKS
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
+from tools_app.protocol.inbound import SERVER, text_in
 from tools_app.protocol.jsonrpc import MAX_VERSION_LENGTH, capabilities_problem, check_text, client_info
 from tools_app.protocol.versions import (
     LOG_LEVELS,
@@ -58,7 +59,9 @@ class Initialization:
         result = {
             "protocolVersion": self.version,
             "capabilities": permissions.permitted_capabilities(declared, principal, Era.HANDSHAKE),
-            "serverInfo": _server(self.version),
+            "serverInfo": {
+                name: value for name, value in SERVER.items() if name != "title" or has_structured_content(self.version)
+            },
         }
         return encoded_result(result, Era.HANDSHAKE)
 
@@ -124,10 +127,6 @@ def _object(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise RpcError(INVALID_PARAMS, f"params.{name} must be an object.", status=400)
     return value
-
-
-def _server(version: str) -> dict[str, str]:
-    return {name: value for name, value in SERVER.items() if name != "title" or has_structured_content(version)}
 
 
 @method("ping", Era.HANDSHAKE)

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple, NoReturn
 
 from django.core import signing
 
+from tools_app.calls.request import RequestContext, cacheable_result
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import Catalog
 from tools_app.core.bounded_cache import BoundedCache
 from tools_app.core.validators import ItemKind
 from tools_app.identity.principal import Principal
-from tools_app.methods.context import RequestContext, cacheable_result
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 
 PAGE_SIZE = 100

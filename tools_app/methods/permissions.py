@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 
 from tools_app.audit.recorder import denials
 from tools_app.audit.recorder.denials import Denial
+from tools_app.calls.request import RequestContext
 from tools_app.catalog import compiled
 from tools_app.catalog.shaping import part_of
 from tools_app.catalog.tool_api.results import without
@@ -19,7 +20,6 @@ from tools_app.catalog.validation.reserved import CALL, RESERVED
 from tools_app.core.validators import ItemKind, validate_names, validate_patterns
 from tools_app.identity.patterns import matches
 from tools_app.identity.principal import Principal
-from tools_app.methods.context import RequestContext
 from tools_app.models import TOOLS_CALL
 from tools_app.protocol.errors import NOT_PERMITTED, RpcError
 from tools_app.protocol.versions import Era

@@ -4,15 +4,18 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from tools_app.calls import pipeline
+from tools_app.calls.request import RequestContext
+from tools_app.calls.run import Reading
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import CompiledPrompt
 from tools_app.catalog.tool_api.context import ToolContext
 from tools_app.catalog.tool_api.results import PromptResult
 from tools_app.methods import paging
-from tools_app.methods.context import BOTH_ERAS, RequestContext, method
-from tools_app.methods.invocation import Reading, record_refused_reading, run_reading, text_in, texts
+from tools_app.methods.registry import BOTH_ERAS, method
 from tools_app.protocol import content
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
+from tools_app.protocol.inbound import text_in, texts
 from tools_app.protocol.versions import has_icons, has_structured_content
 
 
@@ -30,12 +33,12 @@ async def get(context: RequestContext) -> bytes:
     prompt = found.prompts.get(name) if found else None
     if prompt is None or not context.principal.may("prompt", "prompts/get", name, found):
         unknown = RpcError(INVALID_PARAMS, f"Unknown prompt: '{name}'", {"prompt": name})
-        raise await record_refused_reading(context, name, arguments, unknown)
+        raise await pipeline.refuse_reading(context, name, arguments, unknown)
     problem = _problem(prompt, arguments)
     if problem is not None:
-        raise await record_refused_reading(context, name, arguments, problem)
+        raise await pipeline.refuse_reading(context, name, arguments, problem)
     reading = Reading("prompts/get", name, partial(_run, prompt), prompt.timeout_seconds)
-    return await run_reading(context, reading, arguments)
+    return await pipeline.read(context, reading, arguments)
 
 
 async def _run(prompt: CompiledPrompt, arguments: dict[str, Any], context: ToolContext) -> PromptResult:

@@ -8,6 +8,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from tools_app.calls import pipeline
+from tools_app.calls.request import RequestContext, cacheable_result
+from tools_app.calls.run import Reading
 from tools_app.catalog import compiled, skills
 from tools_app.catalog.compiled import Catalog, CompiledResource
 from tools_app.catalog.shaping import part_of
@@ -17,10 +20,10 @@ from tools_app.catalog.tool_api.results import ResourceResult
 from tools_app.core.database import run_in_db_thread
 from tools_app.identity.principal import Principal
 from tools_app.methods import paging, whole_results
-from tools_app.methods.context import BOTH_ERAS, RequestContext, cacheable_result, method
-from tools_app.methods.invocation import Reading, record_refused_reading, run_reading, text_in
+from tools_app.methods.registry import BOTH_ERAS, method
 from tools_app.protocol import content
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError, resource_not_found
+from tools_app.protocol.inbound import text_in
 from tools_app.protocol.versions import Era, has_icons, has_structured_content
 
 TEMPLATES_LIST: Final = "resources/templates/list"
@@ -48,10 +51,10 @@ async def read(context: RequestContext) -> bytes:
     named = found.find_resource(uri) if found else None
     if named is None or not context.principal.may("resource", "resources/read", named[0].name, found):
         missing = resource_not_found(uri, modern=context.era is Era.MODERN)
-        raise await record_refused_reading(context, uri, {}, missing)
+        raise await pipeline.refuse_reading(context, uri, {}, missing)
     resource, variables = named
     reading = Reading("resources/read", uri, partial(_run, resource, uri), resource.timeout_seconds)
-    return await run_reading(context, reading, variables)
+    return await pipeline.read(context, reading, variables)
 
 
 async def _run(resource: CompiledResource, uri: str, variables: dict[str, Any], context: ToolContext) -> ResourceResult:
@@ -127,7 +130,9 @@ async def read_directory(context: RequestContext) -> bytes:
         raise RpcError(INVALID_PARAMS, f"{uri} is no directory of a skill.", {"uri": uri})
     children = {child: found.resources.get(child) for child in below}
     entries = {
-        child: described(resource, context.version) if resource else _directory(child)
+        child: described(resource, context.version)
+        if resource
+        else {"uri": child, "name": child.rpartition("/")[2], "mimeType": DIRECTORY}
         for child, resource in children.items()
     }
     listing = paging.ListKind(f"resources/directory/read {uri}", "resources", lambda entry, _version: entry)
@@ -153,10 +158,6 @@ def described_skill(skill: Skill, _version: str) -> dict[str, Any]:
     """Return the entry of a skill (§Skill Entries)."""
     files = skill.files and [{"uri": file.uri, "digest": file.digest, "size": file.size} for file in skill.files]
     return {"uri": skill.uri, "frontmatter": skill.frontmatter, "resources": files or DYNAMIC}
-
-
-def _directory(uri: str) -> dict[str, Any]:
-    return {"uri": uri, "name": uri.rpartition("/")[2], "mimeType": DIRECTORY}
 
 
 async def _catalog(context: RequestContext) -> Catalog:

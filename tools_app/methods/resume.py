@@ -6,20 +6,20 @@ from uuid import UUID
 
 from tools_app.calls import events as store
 from tools_app.calls.background.delivery import follow
-from tools_app.calls.events import Event, Origin
+from tools_app.calls.events import Event, NotificationEncoder, Origin
 from tools_app.calls.invocation import call_topic
-from tools_app.calls.run import CallOutcome
+from tools_app.calls.outcomes import CallOutcome
+from tools_app.calls.request import complete_result, downgrade_for_version
 from tools_app.calls.sessions import SessionFacts
 from tools_app.core import large_work
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.notifications.listener import TopicListener
-from tools_app.methods.context import complete_result
-from tools_app.methods.events import NotificationEncoder, parsed_event_id
-from tools_app.methods.invocation import downgrade_for_version
 from tools_app.protocol import exact_json
 from tools_app.protocol.jsonrpc import error_message, result_message
 from tools_app.protocol.sse import Frame
 from tools_app.protocol.versions import Era
+
+MAX_DIGITS = 9
 
 
 async def stream_after(
@@ -57,3 +57,14 @@ def _answer(outcome: CallOutcome, origin: Origin, version: str) -> bytes:
     if outcome.refusal is not None:
         return error_message(id, outcome.refusal)
     return result_message(id, complete_result(downgrade_for_version(outcome, version), Era.HANDSHAKE))
+
+
+def parsed_event_id(value: str) -> tuple[UUID, int] | None:
+    """Return the call id and the sequence number of an event id; None if it is invalid."""
+    call, _, sequence = value.partition("/")
+    if not (sequence.isascii() and sequence.isdigit() and len(sequence) <= MAX_DIGITS):
+        return None
+    try:
+        return UUID(call), int(sequence)
+    except ValueError:
+        return None

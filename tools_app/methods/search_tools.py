@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tools_app.calls.request import RequestContext
 from tools_app.catalog import compiled, presentation, search
 from tools_app.catalog.compiled import Catalog, CompiledTool
 from tools_app.catalog.kinds.base import ToolDefinition
@@ -19,7 +20,6 @@ from tools_app.catalog.tool_api.results import ToolResult, failed, text
 from tools_app.catalog.validation.reserved import CALL, DESCRIBE, FIND
 from tools_app.identity.principal import Principal
 from tools_app.methods import permissions
-from tools_app.methods.context import RequestContext
 from tools_app.methods.tool_definitions import described
 from tools_app.models import BY_CALL_TOOL, TOOLS_CALL, TaskSupport
 from tools_app.protocol import exact_json

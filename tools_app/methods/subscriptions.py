@@ -9,7 +9,9 @@ from uuid import UUID
 from django.db import Error
 
 from tools_app.calls import sessions
+from tools_app.calls.events import page_completed
 from tools_app.calls.invocation import call_topic
+from tools_app.calls.request import EMPTY, RequestContext
 from tools_app.calls.sessions import SessionFacts
 from tools_app.catalog import compiled, presentation
 from tools_app.core.ids import new_id
@@ -17,11 +19,10 @@ from tools_app.core.notifications.listener import POLL_SECONDS, TopicListener
 from tools_app.identity.principal import Principal
 from tools_app.methods import tasks
 from tools_app.methods.catalog_watch import Change, catalog_watch
-from tools_app.methods.context import EMPTY, SERVER, RequestContext, method
-from tools_app.methods.events import page_completed
+from tools_app.methods.registry import method
 from tools_app.protocol import exact_json
 from tools_app.protocol.errors import INVALID_PARAMS, OVER_LIMIT, RpcError, resource_not_found
-from tools_app.protocol.inbound import SERVER_META, SUBSCRIPTION_META
+from tools_app.protocol.inbound import SERVER, SERVER_META, SUBSCRIPTION_META
 from tools_app.protocol.jsonrpc import MAX_URI_LENGTH, RequestId, check_text, notification_message, result_message
 from tools_app.protocol.sse import Frame
 from tools_app.protocol.versions import Era

@@ -13,25 +13,24 @@ import msgspec
 import orjson
 from django.core import signing
 
-from tools_app.calls import inputs
+from tools_app.calls import conversation, inputs
 from tools_app.calls.background import delivery, task_state
 from tools_app.calls.background.delivery import AwaitingInput
 from tools_app.calls.background.start_task import TaskCreated, task_capabilities
 from tools_app.calls.background.task_state import CANCELLED, ENDED, FAILED, INPUT_REQUIRED, WORKING, TaskState
-from tools_app.calls.events import Event
+from tools_app.calls.events import Event, NotificationEncoder
 from tools_app.calls.invocation import call_topic
-from tools_app.calls.run import CallOutcome
+from tools_app.calls.outcomes import CallOutcome
+from tools_app.calls.request import RequestContext, complete_result, downgrade_for_version, encoded_result
 from tools_app.calls.stop_reasons import TASK_CANCELLED
 from tools_app.catalog import compiled
 from tools_app.core import fair_scheduler, large_work
 from tools_app.core.database import run_in_db_thread
 from tools_app.identity.principal import Principal
-from tools_app.methods import multi_round
-from tools_app.methods.context import RequestContext, complete_result, encoded_result, method
-from tools_app.methods.events import NotificationEncoder
-from tools_app.methods.invocation import downgrade_for_version, text_in
+from tools_app.methods.registry import method
 from tools_app.protocol import exact_json
 from tools_app.protocol.errors import CAPABILITY_MISSING, INVALID_PARAMS, METHOD_NOT_FOUND, OVER_LIMIT, RpcError
+from tools_app.protocol.inbound import text_in
 from tools_app.protocol.versions import Era, has_tasks
 from tools_app.tenants.limits import limits
 from tools_app.tenants.limits.quotas import MINUTE, Rate
@@ -84,9 +83,11 @@ async def get(context: RequestContext) -> bytes:
 async def update(context: RequestContext) -> bytes:
     """Accept answers to a task's input requests (SEP-2663, §Task Update Requests). Raises RpcError."""
     state = await _named(context)
-    if multi_round.RESPONSES not in context.params:
-        raise RpcError(INVALID_PARAMS, f"params.{multi_round.RESPONSES} is missing.", {"field": multi_round.RESPONSES})
-    await task_state.update(state.id, context.principal, multi_round.answers_in(context.params))
+    if conversation.RESPONSES not in context.params:
+        raise RpcError(
+            INVALID_PARAMS, f"params.{conversation.RESPONSES} is missing.", {"field": conversation.RESPONSES}
+        )
+    await task_state.update(state.id, context.principal, conversation.answers_in(context.params))
     return encoded_result({}, context.era)
 
 

@@ -1,6 +1,5 @@
 """The definition of a tool in the form of each revision of the specification."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from tools_app.catalog.compiled import CompiledTool
@@ -17,7 +16,9 @@ def described(tool: CompiledTool, version: str) -> dict[str, Any]:
         body["title"] = definition.title
     body["description"] = definition.description
     body["inputSchema"] = definition.input_schema
-    if definition.output_schema and _knows_output(definition.output_schema, version):
+    output = definition.output_schema
+    # Up to 2025-11-25 it must describe an object.
+    if output and has_structured_content(version) and (is_modern(version) or output.get("type") == "object"):
         body["outputSchema"] = definition.output_schema
     if has_annotations(version) and (hints := content.hints(definition.annotations)):
         body["annotations"] = hints
@@ -28,8 +29,3 @@ def described(tool: CompiledTool, version: str) -> dict[str, Any]:
     if definition.meta and has_structured_content(version):
         body["_meta"] = definition.meta
     return body
-
-
-def _knows_output(schema: Mapping[str, Any], version: str) -> bool:
-    """Whether a revision supports an output schema: up to 2025-11-25 it must describe an object."""
-    return has_structured_content(version) and (is_modern(version) or schema.get("type") == "object")

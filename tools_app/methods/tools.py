@@ -1,21 +1,19 @@
 """`tools/list` and `tools/call`."""
 
-from functools import partial
 from typing import Any, Final
 
+from tools_app.calls import pipeline
 from tools_app.calls.background.start_task import TaskCreated, TaskRequest
-from tools_app.calls.dispatch import CallOptions, call_tool
+from tools_app.calls.request import RequestContext
 from tools_app.catalog.validation.reserved import RESERVED
-from tools_app.core import large_work
 from tools_app.core.config import config
-from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.methods import paging, search_tools
-from tools_app.methods.context import BOTH_ERAS, RequestContext, method
-from tools_app.methods.invocation import event_sender, invocation_of, respond_early, result_of, text_in
+from tools_app.methods.registry import BOTH_ERAS, method
 from tools_app.methods.tasks import create_task_result, declares_tasks
 from tools_app.methods.tool_definitions import described
 from tools_app.protocol import exact_json
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
+from tools_app.protocol.inbound import text_in
 from tools_app.protocol.versions import Era, has_tasks
 
 MAX_WISH_MS: Final = 10**15
@@ -37,23 +35,11 @@ async def call(context: RequestContext) -> bytes:
     arguments = context.params.get("arguments")
     if not isinstance(arguments, dict | None):
         raise RpcError(INVALID_PARAMS, "params.arguments must be an object.", {"field": "arguments"})
-    invocation = invocation_of(context, name, arguments or {})
-    send_event = event_sender(context, invocation)
     task_request, task_seconds = task_request_of(context)
-    options = CallOptions(
-        send_event=send_event,
-        listener=context.listener,
-        can_resume=context.sender.can_resume,
-        task_request=task_request,
-        task_seconds=task_seconds,
-        respond_early=partial(respond_early, context),
+    result = await pipeline.call_tool(
+        context, name, arguments or {}, task_request=task_request, task_seconds=task_seconds, hub_tool=hub_tool
     )
-    ended = await call_tool(invocation, context.era, options, hub_tool)
-    if isinstance(ended, TaskCreated):
-        return await create_task_result(context, ended)
-    if len(ended.wire) <= LARGE_BYTES:
-        return result_of(ended, context)
-    return await large_work.run(len(ended.wire), partial(result_of, ended, context))
+    return await create_task_result(context, result) if isinstance(result, TaskCreated) else result
 
 
 def task_request_of(context: RequestContext) -> tuple[TaskRequest, float]:

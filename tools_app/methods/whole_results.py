@@ -7,6 +7,10 @@ the result as the audit log contains it: redacted, and cut where the log cuts it
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from tools_app.calls import pipeline
+from tools_app.calls.request import RequestContext
+from tools_app.calls.run import Reading
+from tools_app.catalog import compiled
 from tools_app.catalog.compiled import Catalog
 from tools_app.catalog.shaping import Part, result_uri
 from tools_app.catalog.tool_api.context import ToolContext
@@ -14,9 +18,7 @@ from tools_app.catalog.tool_api.results import ResourceResult, contents
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.packing import UnpackError
 from tools_app.identity.principal import Principal
-from tools_app.methods.context import RequestContext
-from tools_app.methods.invocation import Reading, record_refused_reading, run_reading
-from tools_app.models import TOOLS_CALL, Call, CallPayload
+from tools_app.models import Call, CallPayload
 from tools_app.protocol import exact_json
 from tools_app.protocol.errors import RpcError, resource_not_found
 from tools_app.protocol.versions import Era
@@ -40,14 +42,14 @@ async def read(context: RequestContext, found: Catalog | None, uri: str, part: P
     principal = context.principal
     stored = await run_in_db_thread(_stored, part.call_id, principal, found) if principal.key_id else None
     if stored is None:
-        raise await record_refused_reading(context, uri, {}, _missing(context, uri))
+        raise await pipeline.refuse_reading(context, uri, {}, _missing(context, uri))
     if len(stored.text) <= part.offset < stored.size:
-        raise await record_refused_reading(context, uri, {}, _not_stored(context, uri, stored))
+        raise await pipeline.refuse_reading(context, uri, {}, _not_stored(context, uri, stored))
 
     async def run(arguments: dict[str, Any], context: ToolContext) -> ResourceResult:  # noqa: ARG001 - a Runner
         return _excerpt(stored, uri, part)
 
-    return await run_reading(context, Reading("resources/read", uri, run, TIMEOUT_SECONDS), {})
+    return await pipeline.read(context, Reading("resources/read", uri, run, TIMEOUT_SECONDS), {})
 
 
 def _missing(context: RequestContext, uri: str) -> RpcError:
@@ -93,8 +95,8 @@ def _stored(call_id: UUID, principal: Principal, found: Catalog | None) -> Store
 
 
 def _may_use(call: Call, principal: Principal, found: Catalog | None) -> bool:
-    tool = found.tools.get(call.tool_name) if found else None
-    return tool is not None and tool.id == call.tool_id and principal.may("tool", TOOLS_CALL, tool.name, found)
+    tool = compiled.permitted_tool(found, principal, call.tool_name)
+    return tool is not None and tool.id == call.tool_id
 
 
 def _excerpt(stored: StoredResult, uri: str, part: Part) -> ResourceResult:

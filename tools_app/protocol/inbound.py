@@ -27,6 +27,7 @@ CAPABILITIES_META: Final = META_PREFIX + "clientCapabilities"
 CAPABILITIES_FIELD: Final = f"_meta['{CAPABILITIES_META}']"
 LOG_META: Final = META_PREFIX + "logLevel"
 SERVER_META: Final = META_PREFIX + "serverInfo"
+SERVER: Final = {"name": "mcphub", "title": "mcphub", "version": "0.1.0"}
 SUBSCRIPTION_META: Final = META_PREFIX + "subscriptionId"
 
 # The parameter that the Mcp-Name header mirrors (2026-07-28, Streamable HTTP, §Standard Request Headers).
@@ -74,11 +75,13 @@ def classify(headers: Mapping[str, str], message: Message) -> Route | RpcError:
 
     Modern requests are checked in this order: required metadata, headers against body, supported version.
     """
-    if is_modern(headers, message):
-        return _modern_request(headers, message) if isinstance(message, Request) else _modern_other(headers)
-    version = headers.get(VERSION_HEADER)
-    if version is not None and version not in HANDSHAKE_VERSIONS:
-        return unsupported(version, [*MODERN_VERSIONS, *reversed(HANDSHAKE_VERSIONS)])
+    named = headers.get(VERSION_HEADER)
+    if isinstance(message, Request) and (named in MODERN_VERSIONS or VERSION_META in message.meta):
+        return _modern_request(headers, message)
+    if named is not None and named in MODERN_VERSIONS:
+        return Modern(named, {}, {})
+    if named is not None and named not in HANDSHAKE_VERSIONS:
+        return unsupported(named, [*MODERN_VERSIONS, *reversed(HANDSHAKE_VERSIONS)])
     return Handshake()
 
 
@@ -89,25 +92,10 @@ def classify_alone(request: Request) -> Route | RpcError:
     return _modern_request(None, request)
 
 
-def _modern_request(headers: Mapping[str, str] | None, request: Request) -> Route | RpcError:
+def _modern_request(  # noqa: C901, PLR0911 - one check after the other
+    headers: Mapping[str, str] | None, request: Request
+) -> Route | RpcError:
     meta = request.meta
-    problem = _envelope_problem(meta)
-    if problem is None and headers is not None:
-        problem = _header_problem(headers, request, meta[VERSION_META])
-    if problem is not None:
-        return problem
-    version = meta[VERSION_META]
-    if version not in MODERN_VERSIONS:
-        return unsupported(version, MODERN_VERSIONS)
-    return Modern(version, client_info(meta.get(CLIENT_META) or {}), meta[CAPABILITIES_META])
-
-
-def _modern_other(headers: Mapping[str, str]) -> Route | RpcError:
-    version = headers.get(VERSION_HEADER, "")
-    return Modern(version, {}, {}) if version in MODERN_VERSIONS else unsupported(version, MODERN_VERSIONS)
-
-
-def _envelope_problem(meta: Mapping[str, Any]) -> RpcError | None:
     if VERSION_META not in meta or CAPABILITIES_META not in meta:
         missing = [key for key in (VERSION_META, CAPABILITIES_META) if key not in meta]
         message = f"params._meta lacks {' and '.join(missing)}."
@@ -115,25 +103,25 @@ def _envelope_problem(meta: Mapping[str, Any]) -> RpcError | None:
     for key, kind, name in _META_TYPES:
         if key in meta and not isinstance(meta[key], kind):
             return RpcError(INVALID_PARAMS, f"params._meta['{key}'] must be {name}.", status=400)
-    if len(meta[VERSION_META]) > MAX_VERSION_LENGTH:
+    version, capabilities = meta[VERSION_META], meta[CAPABILITIES_META]
+    if len(version) > MAX_VERSION_LENGTH:
         message = f"params._meta['{VERSION_META}'] has more than {MAX_VERSION_LENGTH} characters."
         return RpcError(INVALID_PARAMS, message, status=400)
-    capabilities = meta[CAPABILITIES_META]
-    return capabilities_problem(capabilities, CAPABILITIES_FIELD) if capabilities else None
-
-
-def _header_problem(headers: Mapping[str, str], request: Request, version: str) -> RpcError | None:
-    if headers.get(VERSION_HEADER) != version:
-        return mismatch("MCP-Protocol-Version", headers.get(VERSION_HEADER), version)
-    if headers.get(METHOD_HEADER) != request.method:
-        return mismatch("Mcp-Method", headers.get(METHOD_HEADER), request.method)
-    parameter = NAMED_BY.get(request.method)
-    if parameter is None:
-        return None
-    expected = request.params.get(parameter)
-    if isinstance(expected, str) and decoded(headers.get(NAME_HEADER)) != expected:
-        return mismatch("Mcp-Name", headers.get(NAME_HEADER), expected)
-    return None
+    if capabilities and (problem := capabilities_problem(capabilities, CAPABILITIES_FIELD)) is not None:
+        return problem
+    if headers is not None:
+        if headers.get(VERSION_HEADER) != version:
+            return mismatch("MCP-Protocol-Version", headers.get(VERSION_HEADER), version)
+        if headers.get(METHOD_HEADER) != request.method:
+            return mismatch("Mcp-Method", headers.get(METHOD_HEADER), request.method)
+        # It stands in the header as it is, or in Base64.
+        named, repeated = request.params.get(NAMED_BY.get(request.method, "")), headers.get(NAME_HEADER)
+        is_same = named == repeated and not str(named).startswith(_ENCODED_START)
+        if isinstance(named, str) and request.method in NAMED_BY and not is_same and named != decoded(repeated):
+            return mismatch("Mcp-Name", repeated, named)
+    if version not in MODERN_VERSIONS:
+        return unsupported(version, MODERN_VERSIONS)
+    return Modern(version, client_info(meta.get(CLIENT_META) or {}), capabilities)
 
 
 def mismatch(header: str, found: str | None, expected: str) -> RpcError:
@@ -185,12 +173,28 @@ def progress_token(request: Request) -> str | int | None:
     return token if type(token) in ID_TYPES else None
 
 
+def text_in(params: Mapping[str, Any], field: str) -> str:
+    """Return a string from the parameters. Raises RpcError -32602."""
+    value = params.get(field)
+    if not isinstance(value, str):
+        raise RpcError(INVALID_PARAMS, f"params.{field} must be a string.", {"field": field})
+    return value
+
+
+def texts(params: Mapping[str, Any], field: str) -> dict[str, str]:
+    """Return an object of strings from the parameters; empty if it is absent. Raises RpcError -32602."""
+    value = params.get(field)
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(entry, str) for entry in value.values()):
+        raise RpcError(INVALID_PARAMS, f"params.{field} must be an object of strings.", {"field": field})
+    return value
+
+
 # --- Accepted response types (RFC 9110, §12.5.1; 2026-07-28, Streamable HTTP) ---
 
 JSON: Final = "application/json"
 STREAM: Final = "text/event-stream"
-# A longer header is parsed each time, which bounds the cache of headers from unknown clients.
-MAX_CACHED: Final = 200
 
 
 class Accepted(NamedTuple):
@@ -204,14 +208,11 @@ class Accepted(NamedTuple):
     only_stream: bool
 
 
+@lru_cache(maxsize=256)
 def accepted(header: str | None) -> Accepted:
     """Parse an Accept header. A client that prefers streams by quality gets only streams."""
     if not header:
         return Accepted(json=True, stream=False, only_stream=True)
-    return _cached(header) if len(header) <= MAX_CACHED else _read(header)
-
-
-def _read(header: str) -> Accepted:
     qualities: dict[str, float] = {}
     for part in header.lower().split(","):
         media_range, _, parameters = part.partition(";")
@@ -243,6 +244,3 @@ def _quality(parameters: str) -> float:
                 return 1.0
             return quality if 0 <= quality <= 1 else 1.0
     return 1.0
-
-
-_cached = lru_cache(maxsize=256)(_read)

@@ -107,7 +107,7 @@ def _containers(body: bytes | bytearray) -> int:
     return count
 
 
-def message(value: Any) -> Message:
+def message(value: Any) -> Message:  # noqa: C901, PLR0911 - one check after the other
     """Convert a decoded JSON object into a message (base protocol, §Messages)."""
     if not isinstance(value, dict):
         return Malformed(RpcError(INVALID_REQUEST, "Invalid request: a message is a JSON object."))
@@ -117,17 +117,13 @@ def message(value: Any) -> Message:
         return Malformed(RpcError(INVALID_REQUEST, f"Invalid request: {fault}."))
     if value.get("jsonrpc") != "2.0":
         return Malformed(RpcError(INVALID_REQUEST, "Invalid request: 'jsonrpc' must be \"2.0\"."), id)
-    if "method" in value:
-        return _call(value, id)
-    if id is None or ("result" in value) == ("error" in value):
-        return Malformed(RpcError(INVALID_REQUEST, "Invalid request: neither a request nor a response."), id)
-    return Response(id, value.get("result"), value.get("error"))
-
-
-def _call(value: dict[str, Any], id: RequestId | None) -> Message:
-    """Return a request or a notification within the bounds. An id that is too long is not repeated in the error."""
+    if "method" not in value:
+        if id is None or ("result" in value) == ("error" in value):
+            return Malformed(RpcError(INVALID_REQUEST, "Invalid request: neither a request nor a response."), id)
+        return Response(id, value.get("result"), value.get("error"))
     method, params = value["method"], value.get("params", {})
     if isinstance(id, str) and not is_short(id, MAX_ID_BYTES):
+        # It is not repeated in the error.
         return Malformed(RpcError(INVALID_REQUEST, f"Invalid request: 'id' has more than {MAX_ID_BYTES} bytes."))
     if not isinstance(method, str) or len(method) > MAX_METHOD_LENGTH:
         fault = f"'method' must be a string of at most {MAX_METHOD_LENGTH} characters"

@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Any, Final, TypeVar
 
-from tools_app.transport.request import CLOSE, Application, BodyTooSlow, Disconnected, Receive, Send
-from tools_app.transport.request_head import Scope
+from tools_app.transport.request import CLOSE, Application, BodyTooSlow, Disconnected, Receive, Scope, Send
 
 T = TypeVar("T")
 

@@ -14,12 +14,13 @@ from django.db import Error
 
 from tools_app.calls import limits, run, sessions, stop_reasons
 from tools_app.calls.background import delivery
+from tools_app.calls.request import RequestContext, modern_context, session_context
 from tools_app.calls.sessions import SessionFacts
 from tools_app.calls.stop_reasons import StopReason
+from tools_app.core import request_memory
 from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.identity.principal import Credential, Principal
 from tools_app.methods import lifecycle, notifications, subscriptions
-from tools_app.methods.context import RequestContext, modern_context, session_context
 from tools_app.protocol import inbound, jsonrpc
 from tools_app.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, NOT_PERMITTED, OVER_LIMIT, RpcError
 from tools_app.protocol.inbound import Modern
@@ -140,7 +141,9 @@ class Connection:
         """Decode a large message when its tenant's turn comes. Raises RpcError."""
         principal = await self._current_principal()
         # A task of its own: a slot belongs to the task that runs in it.
-        return await asyncio.create_task(self._web.run(principal.tenant_id, decode_large, raw))
+        return await asyncio.create_task(
+            request_memory.run_in_turn(self._web.scheduler, principal.tenant_id, partial(decode_large, raw))
+        )
 
     async def _count(self, value: Any) -> bool:
         """Count a message, or each of a batch. Above the limit, requests are rejected and other messages ignored."""
@@ -190,12 +193,12 @@ class Connection:
     async def _answer(self, request: Request, response_sender: ResponseSender) -> None:
         try:
             context = await self._request_context(request, response_sender)
-            if request.method == subscriptions.LISTEN and _may_listen(context):
+            is_listen = request.method == subscriptions.LISTEN and context.era is Era.MODERN
+            if is_listen and context.principal.permits_method(subscriptions.LISTEN):
                 await self._listen(context)
                 return
-            await self._web.run(
-                context.principal.tenant_id, send_answer, partial(answer, context), response_sender.send
-            )
+            work = partial(send_answer, partial(answer, context), response_sender.send)
+            await request_memory.run_in_turn(self._web.scheduler, context.principal.tenant_id, work)
         except Exception as problem:  # noqa: BLE001 - nothing may leave a channel but JSON-RPC
             response_sender.put(jsonrpc.error_message(request.id, as_rpc_error(problem)))
 
@@ -266,9 +269,8 @@ class Connection:
 
     async def _answer_batch(self, principal: Principal, contexts: list[RequestContext], malformed: list[bytes]) -> None:
         try:
-            await self._web.run(
-                principal.tenant_id, send_answer, partial(answer_batch, contexts, malformed), self._send_queue.send
-            )
+            work = partial(send_answer, partial(answer_batch, contexts, malformed), self._send_queue.send)
+            await request_memory.run_in_turn(self._web.scheduler, principal.tenant_id, work)
         except RpcError as refusal:
             self._send_queue.put(jsonrpc.error_message(None, refusal))
 
@@ -430,10 +432,6 @@ class Connection:
         if self._session is not None:
             with suppress(Error):
                 await sessions.end(self._session, "closed")
-
-
-def _may_listen(context: RequestContext) -> bool:
-    return context.era is Era.MODERN and context.principal.permits_method(subscriptions.LISTEN)
 
 
 def _too_many() -> RpcError:

@@ -94,7 +94,11 @@ class Delivery:
         elif answering.done():
             await self._finish(answering.result())
         elif not self._is_disconnected:
-            await self._finish(Reply(self.buffer.answer) if self.buffer.has_responded else _stopping())
+            await self._finish(
+                Reply(self.buffer.answer)
+                if self.buffer.has_responded
+                else refusal(RpcError(INTERNAL_ERROR, "The hub is stopping.", retry_after=1))
+            )
 
     def _is_over(self, answering: asyncio.Task[Reply]) -> bool:
         buffer = self.buffer
@@ -171,10 +175,6 @@ class Delivery:
             answering.cancel(CLIENT_LEFT)
         _unattended.add(answering)
         answering.add_done_callback(_unattended.discard)
-
-
-def _stopping() -> Reply:
-    return refusal(RpcError(INTERNAL_ERROR, "The hub is stopping.", retry_after=1))
 
 
 async def deliver_stream(

@@ -9,6 +9,7 @@ import orjson
 from django.db import Error
 
 from tools_app.audit.recorder.recorder import RecorderUnavailable
+from tools_app.calls.request import Cancelled, RequestContext
 from tools_app.core import request_memory
 from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.telemetry import tracing
@@ -16,9 +17,16 @@ from tools_app.core.telemetry.log_context import log_fields
 from tools_app.core.telemetry.scrubbing import scrubbed
 from tools_app.core.tracebacks import clear_traceback
 from tools_app.methods import completion, lifecycle, permissions, prompts, resources, subscriptions, tasks, tools
-from tools_app.methods.context import Cancelled, Handler, RequestContext, handler_of
+from tools_app.methods.registry import Handler, handlers
 from tools_app.models import TOOLS_CALL
-from tools_app.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, OVER_LIMIT, RpcError, store_gone
+from tools_app.protocol.errors import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    OVER_LIMIT,
+    RpcError,
+    store_gone,
+)
 from tools_app.protocol.jsonrpc import Malformed, Message, Request, id_json, result_message
 from tools_app.protocol.versions import Era
 from tools_app.transport.request import BodyRefused
@@ -38,7 +46,9 @@ async def answer(context: RequestContext) -> Reply:
     try:
         if context.principal.methods is not None or context.principal.grants is not None:
             await permissions.check(context)
-        handler = handler_of(request.method, context.era)
+        handler = handlers.get((request.method, context.era))
+        if handler is None:
+            raise RpcError(METHOD_NOT_FOUND, f"Method not found: '{request.method}'", {"method": request.method})
         answering = handler(context) if tracing.active is None else answered_in_span(handler, context)
         result = await answering
         if len(result) > LARGE_BYTES:
@@ -47,25 +57,18 @@ async def answer(context: RequestContext) -> Reply:
     except Cancelled:
         return Reply(None)
     except BaseException as problem:
-        if isinstance(problem, GeneratorExit) or _is_cancelled(problem):
+        # Functions of a tenant's app may raise CancelledError themselves.
+        task = asyncio.current_task()
+        is_cancelled = isinstance(problem, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+        if isinstance(problem, GeneratorExit) or is_cancelled:
             raise
         if not log_fields.get():
             _set_log_context(context)
-        return _refused(problem, context)
-
-
-def _is_cancelled(problem: BaseException) -> bool:
-    """Return whether this task was cancelled: functions of a tenant's app may raise CancelledError themselves."""
-    task = asyncio.current_task()
-    return isinstance(problem, asyncio.CancelledError) and task is not None and task.cancelling() > 0
-
-
-def _refused(problem: BaseException, context: RequestContext) -> Reply:
-    request, modern = context.request, context.era is Era.MODERN
-    try:
-        return refusal(as_rpc_error(problem), request.id, modern=modern)
-    except Exception as unserializable:  # noqa: BLE001 - an error's data may be anything
-        return refusal(as_rpc_error(unserializable), request.id, modern=modern)
+        modern = context.era is Era.MODERN
+        try:
+            return refusal(as_rpc_error(problem), request.id, modern=modern)
+        except Exception as unserializable:  # noqa: BLE001 - an error's data may be anything
+            return refusal(as_rpc_error(unserializable), request.id, modern=modern)
 
 
 def _set_log_context(context: RequestContext) -> None:
@@ -76,14 +79,14 @@ def _set_log_context(context: RequestContext) -> None:
 
 async def answer_batch(exchanges: Sequence[RequestContext], malformed: Sequence[bytes]) -> Reply:
     """Return one array of responses, in the order of the requests (2025-03-26, base protocol, §Batching)."""
-    replies = await asyncio.gather(*map(_answer_of_batch, exchanges))
+
+    async def answer_one(context: RequestContext) -> Reply:
+        request_memory.begin_batch_answer()
+        return await answer(context)
+
+    replies = await asyncio.gather(*map(answer_one, exchanges))
     parts = [*malformed, *(reply.message for reply in replies if reply.message is not None)]
     return Reply(b"[%b]" % b",".join(parts) if parts else None)
-
-
-async def _answer_of_batch(context: RequestContext) -> Reply:
-    request_memory.begin_batch_answer()
-    return await answer(context)
 
 
 def batchable(message: Message) -> Message:
@@ -95,26 +98,23 @@ def batchable(message: Message) -> Message:
 
 def as_rpc_error(problem: BaseException) -> RpcError:
     """Convert a handled exception to the client's error, without its cause unless it is meant for the client."""
-    error = _converted(problem)
+    if isinstance(problem, RpcError):
+        error = problem
+    elif isinstance(problem, BodyRefused):
+        error = RpcError(INVALID_REQUEST, str(problem), status=problem.status)
+    elif isinstance(problem, request_memory.TooMuchMemory):
+        error = RpcError(OVER_LIMIT, str(problem), status=429, retry_after=1)
+    elif isinstance(problem, RecorderUnavailable):
+        # The recorder has logged it once: do not log it again for each rejected request.
+        error = store_gone()
+    elif isinstance(problem, Error):
+        log.warning("The database is unavailable: %s", problem)
+        error = store_gone()
+    else:
+        log.error("The hub failed", exc_info=problem)
+        error = RpcError(INTERNAL_ERROR, "Internal error.", status=500)
     clear_traceback(problem)
     return error
-
-
-def _converted(problem: BaseException) -> RpcError:
-    if isinstance(problem, RpcError):
-        return problem
-    if isinstance(problem, BodyRefused):
-        return RpcError(INVALID_REQUEST, str(problem), status=problem.status)
-    if isinstance(problem, request_memory.TooMuchMemory):
-        return RpcError(OVER_LIMIT, str(problem), status=429, retry_after=1)
-    if isinstance(problem, RecorderUnavailable):
-        # The recorder has logged it once: do not log it again for each rejected request.
-        return store_gone()
-    if isinstance(problem, Error):
-        log.warning("The database is unavailable: %s", problem)
-        return store_gone()
-    log.error("The hub failed", exc_info=problem)
-    return RpcError(INTERNAL_ERROR, "Internal error.", status=500)
 
 
 # Methods whose parameter `name` becomes a span attribute, and that attribute.
@@ -126,7 +126,10 @@ async def answered_in_span(handler: Handler, context: RequestContext) -> bytes:
     """Return the result of `handler`, run in a span that continues the client's trace if there is one."""
     assert tracing.active is not None
     carrier = tracing.carrier_of(context.params, context.carrier)
-    with tracing.active.span("server", _name(context), _attributes(context), carrier) as span:
+    method, name = context.request.method, context.params.get("name")
+    # The method, with the tool or prompt name, which has low cardinality.
+    span_name = f"{method} {name}" if method in NAMED and isinstance(name, str) else method
+    with tracing.active.span("server", span_name, _attributes(context), carrier) as span:
         try:
             result = await handler(context)
         except RpcError as problem:
@@ -136,15 +139,9 @@ async def answered_in_span(handler: Handler, context: RequestContext) -> bytes:
         except Cancelled:
             span.fail("cancelled")
             raise
-        if _is_error(result):
+        if FAILED in result and orjson.loads(result).get("isError") is True:
             span.fail("tool_error")
         return result
-
-
-def _name(context: RequestContext) -> str:
-    """Return the span name: the method, with the tool or prompt name, which has low cardinality."""
-    method, name = context.request.method, context.params.get("name")
-    return f"{method} {name}" if method in NAMED and isinstance(name, str) else method
 
 
 def _attributes(context: RequestContext) -> dict[str, str | int | bool]:
@@ -167,8 +164,3 @@ def _attributes(context: RequestContext) -> dict[str, str | int | bool]:
     if isinstance(params.get("uri"), str):
         attributes["mcp.resource.uri"] = scrubbed(params["uri"])
     return attributes
-
-
-def _is_error(result: bytes) -> bool:
-    """Return whether a result is a tool error (`isError`)."""
-    return FAILED in result and orjson.loads(result).get("isError") is True

@@ -17,7 +17,7 @@ from tools_app.audit.recorder import denials
 from tools_app.audit.recorder.denials import Denial
 from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls import limits
-from tools_app.core import hub_path, request_origin
+from tools_app.core import hub_path, request_memory, request_origin
 from tools_app.core.config import config
 from tools_app.core.urls import split_url
 from tools_app.identity.issuers import direct
@@ -114,12 +114,15 @@ class RequestAuthenticator:
         """Set `principal`. Raises RpcError: stopping (503), or an invalid key (401), address (403) or path (404)."""
         if draining:
             raise stopping()
-        self.principal = await self.resolve()
-        if self.principal is None and self.credential is not None and self.credential.is_signed:
-            self.principal = await self._accept_signed(self.credential)
+        if self.credential is None:
+            self.principal = await self.resolve()
+        else:
+            self.principal = await authenticate(self.credential)
+            if self.principal is None and self.credential.is_signed:
+                self.principal = await self._accept_signed(self.credential)
         if self.principal is None:
             raise RpcError(NOT_PERMITTED, "A valid API key is needed.", status=401)
-        if not self.principal.permits_address(self._http_request.remote_address):
+        if self.principal.networks and not self.principal.permits_address(self._http_request.remote_address):
             raise RpcError(NOT_PERMITTED, ADDRESS_NOT_ALLOWED, {"scope": "networks"}, status=403)
         if self._http_request.tenant_slug not in (None, self.principal.tenant_slug):
             if self.principal.scopes is not None:
@@ -217,11 +220,25 @@ class RequestHandler:
         self._had_slot = False
 
     async def run(self) -> None:
-        """Handle the request. A disconnect is ignored."""
+        """Handle the request: authenticate it, wait for its tenant's turn, and answer. A disconnect is ignored."""
         self.web.busy += 1
         self.web.requests[self.transport] += 1
+        authenticator, headers = self.authenticator, self.http_request.headers
         try:
-            await self._serve()
+            if is_known(authenticator.credential, self.http_request.tenant_slug):
+                await self._check_and_authenticate()
+            else:
+                self._had_slot = True
+                await self.web.scheduler.run(STRANGERS, self._check_and_authenticate, authenticator.rate_limit_key)
+            if authenticator.principal is None:
+                return
+            self.principal = authenticator.principal
+            if self.principal.allowed.requests:
+                await limits.take_requests(self.principal)
+            if hub_path.HEADER in headers:
+                hub_path.enter(headers[hub_path.HEADER])
+            self._had_slot = True
+            await request_memory.run_in_turn(self.web.scheduler, self.principal.tenant_id, self.answer)
         except Disconnected:
             pass
         except Exception as problem:  # noqa: BLE001 - nothing may leave the endpoint but JSON-RPC
@@ -233,22 +250,6 @@ class RequestHandler:
         """Answer a request that passed all checks. Raises RpcError and Disconnected."""
         raise NotImplementedError
 
-    async def _serve(self) -> None:
-        if not is_known(self.authenticator.credential, self.http_request.tenant_slug):
-            self._had_slot = True
-            await self.web.scheduler.run(STRANGERS, self._check_and_authenticate, self.authenticator.rate_limit_key)
-        else:
-            await self._check_and_authenticate()
-        if self.authenticator.principal is None:
-            return
-        self.principal = self.authenticator.principal
-        if self.principal.allowed.requests:
-            await limits.take_requests(self.principal)
-        if hub_path.HEADER in self.http_request.headers:
-            hub_path.enter(self.http_request.headers[hub_path.HEADER])
-        self._had_slot = True
-        await self.web.run(self.principal.tenant_id, self.answer)
-
     async def _check_and_authenticate(self) -> None:
         """Check and authenticate a request. Raises RpcError. CORS preflight requests are answered here."""
         check_host_and_origin(self.http_request)
@@ -258,7 +259,8 @@ class RequestHandler:
             await self.send_reply(Reply(None, 204, (self._allow(),)))
             return
         if self.http_request.http_method not in self.verbs:
-            raise RpcError(INVALID_REQUEST, f"Use {_joined_with_or(self.verbs)}.", status=405)
+            verbs = " or ".join(filter(None, (", ".join(self.verbs[:-1]), self.verbs[-1])))
+            raise RpcError(INVALID_REQUEST, f"Use {verbs}.", status=405)
         if hub_path.HEADER in self.http_request.headers:
             # Before the key: an admin who adds the hub to itself is told so, instead of being asked to sign in.
             try:
@@ -277,7 +279,7 @@ class RequestHandler:
             if principal is None:
                 await self.web.scheduler.run(STRANGERS, _nothing, self.authenticator.rate_limit_key)
             else:
-                await self.web.run(principal.tenant_id, _nothing)
+                await self.web.scheduler.run(principal.tenant_id, _nothing)
 
     def _check_not_stopping(self) -> None:
         """Raise RpcError while the hub drains, for work that outlasts its request."""
@@ -332,10 +334,6 @@ class RequestHandler:
 
 async def _nothing() -> None:
     """Empty work of a rejected request."""
-
-
-def _joined_with_or(words: tuple[str, ...]) -> str:
-    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
 
 
 def _challenge(http_request: AsgiRequest, error: str, scope: str) -> tuple[Header, ...]:

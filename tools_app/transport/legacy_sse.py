@@ -26,8 +26,7 @@ from tools_app.transport import sse_mailbox, state
 from tools_app.transport.connection import Connection
 from tools_app.transport.handler import RequestHandler
 from tools_app.transport.incoming import Incoming
-from tools_app.transport.request import AsgiRequest, Receive, Send
-from tools_app.transport.request_head import Scope
+from tools_app.transport.request import AsgiRequest, Receive, Scope, Send, not_json
 from tools_app.transport.responses import EventStream, Reply, send_reply
 from tools_app.transport.streams import KeepAliveTimer
 
@@ -260,7 +259,8 @@ class SsePost(RequestHandler):
     async def answer(self) -> None:
         """Accept the message, whose response is sent on the stream."""
         self._check_not_stopping()
-        self.http_request.head.check_content_type()
+        if not self.http_request.head.is_json:
+            raise not_json()
         session = await sessions.find(self.principal, HAS_STREAM + self.http_request.parameter(SESSION_PARAMETER))
         if session is None:
             raise RpcError(INVALID_REQUEST, "Session not found.", status=404)

@@ -29,11 +29,13 @@ from tools_app.transport.request import (
     BodyTooLarge,
     BodyTooSlow,
     Disconnected,
+    Fault,
     Receive,
     RequestBody,
+    Scope,
     Send,
+    head_of,
 )
-from tools_app.transport.request_head import Fault, Scope, head_of
 
 MAX_FORM_BYTES: Final = 64 * 1024
 # Uploads in the admin: a resource's file (5 MB) or a tenant's configuration, in a form.

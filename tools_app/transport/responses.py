@@ -55,8 +55,7 @@ def headers_of(reply: Reply, more_headers: Iterable[Header] = ()) -> list[Header
 
 async def send_reply(send: Send, reply: Reply, more_headers: Iterable[Header] = ()) -> None:
     """Send a reply as one body to a request whose body was read."""
-    body = reply.message or b""
-    headers = headers_of(reply, more_headers)
+    body, headers = reply.message or b"", headers_of(reply, more_headers)
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     if len(body) > fair_scheduler.LARGE_BYTES:
         # The next message waits until the client has read most of this one: its memory is held so long.
@@ -169,18 +168,16 @@ class ResponseBuffer:
         self.paused = self.call_id is not None and self.accepts_messages
         self.wake()
 
-    def call_started(self, call_id: UUID) -> None:
-        """Do nothing: the request detects that its client disconnected."""
+    def call_started(self, call_id: UUID, *, is_resumable: bool) -> None:
+        """Let the client resume the stream of this call, unless the response is that of a batch."""
+        if is_resumable and not self._is_batch:
+            self.call_id = call_id
 
     def respond_early(self, message: bytes | None) -> None:
         """Answer now, unless the response is that of a batch."""
         if not self._is_batch:
             self.has_responded, self.answer = True, message
             self.wake()
-
-    def set_resumable(self, call_id: UUID) -> None:
-        """Let the client resume the stream of this call, unless the response is that of a batch."""
-        self.call_id = None if self._is_batch else call_id
 
     def can_resume(self) -> bool:
         """Return whether the client was told how to resume."""

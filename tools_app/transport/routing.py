@@ -9,8 +9,7 @@ from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.transport import state
 from tools_app.transport.legacy_sse import LegacyMessageConsumer, LegacySseConsumer
 from tools_app.transport.page_guard import reject, serve_page
-from tools_app.transport.request import Application, RequestBody
-from tools_app.transport.request_head import Fault, head_of
+from tools_app.transport.request import Application, Fault, RequestBody, head_of
 from tools_app.transport.responses import headers_of, refusal
 from tools_app.transport.stranger_queue import queued, queued_pages
 from tools_app.transport.streamable_http import StreamableHttpConsumer

@@ -95,7 +95,7 @@ class ResponseSender:
     def pause(self) -> None:
         """Do nothing: a closed connection cannot be resumed."""
 
-    def call_started(self, call_id: UUID) -> None:
+    def call_started(self, call_id: UUID, *, is_resumable: bool) -> None:  # noqa: ARG002 - as for `put`
         """Note a call that the request starts, so that it can be stopped by its id."""
         self.calls.add(call_id)
 
@@ -105,9 +105,6 @@ class ResponseSender:
             self.silent = True
             if message is not None:
                 self._send_queue.put(message)
-
-    def set_resumable(self, call_id: UUID) -> None:
-        """Do nothing, for the same reason."""
 
     def can_resume(self) -> bool:
         """Return False: clients cannot resume."""

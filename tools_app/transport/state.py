@@ -2,14 +2,11 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
-from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable
 from uuid import UUID
 
 from tools_app.calls import run, sessions
 from tools_app.catalog import compiled
-from tools_app.core import request_memory
 from tools_app.core.fair_scheduler import FairScheduler
 from tools_app.core.notifications.listener import TopicListener
 from tools_app.core.telemetry.registry import metrics_registry
@@ -21,9 +18,6 @@ from tools_app.tenants import impersonation
 from tools_app.transport.responses import SharedTimer
 from tools_app.transport.streams import KeepAliveTimer, OpenStreams
 from tools_app.upstreams.exchanges import direct as direct_upstreams
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 # Most calls end within this time and need no task that watches for a disconnect.
 QUICK_SECONDS = 0.05
@@ -57,16 +51,6 @@ class WebState:
         direct_upstreams.open_here()
         process.start("web")
         self._measure()
-
-    def run(
-        self, tenant_id: UUID, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
-    ) -> Coroutine[Any, Any, T]:
-        """Run `work` for a tenant's request in its turn, and free the memory that it held. The task serves only this.
-
-        Raises RpcError if too many requests of the tenant wait, and what `work` raises.
-        """
-        in_turn = partial(self.scheduler.run, tenant_id, partial(work, *args, **kwargs))
-        return request_memory.run_for(tenant_id, in_turn)
 
     def _measure(self) -> None:
         metrics_registry.gauge("mcphub_open_streams", lambda: sum(len(web.streams) for web in list(_states.values())))

@@ -5,11 +5,10 @@ from functools import partial
 from typing import Any, Final
 
 from tools_app.core.fair_scheduler import Group
-from tools_app.identity.principal import rate_limit_key
+from tools_app.identity.principal import client_ip, rate_limit_key
 from tools_app.protocol.errors import RpcError
 from tools_app.transport import state
-from tools_app.transport.request import Application, remote_address
-from tools_app.transport.request_head import head_of
+from tools_app.transport.request import FORWARDED_FOR, Application, head_of
 
 # Requests without a known key, until they are authenticated. Those that wait for the database use a slot, too.
 STRANGERS: Final = Group("strangers", slots=64, max_waiting=1000, interval=0.005)
@@ -39,7 +38,8 @@ async def _queued(group: Group, scope: Any, answer: Callable[[], Coroutine[Any, 
 
 
 def _caller(scope: Any) -> str:
-    return rate_limit_key(remote_address(scope, head_of(scope).headers))
+    headers = head_of(scope).headers
+    return rate_limit_key(client_ip(str((scope.get("client") or [""])[0]), headers.get(FORWARDED_FOR, "")))
 
 
 async def _refuse(send: Any, refusal: RpcError) -> None:

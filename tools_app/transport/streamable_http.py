@@ -10,13 +10,13 @@ from typing import Any
 from channels.generic.http import AsyncHttpConsumer
 
 from tools_app.calls import limits, sessions
+from tools_app.calls.request import RequestContext, modern_context, session_context
 from tools_app.calls.sessions import SessionFacts
 from tools_app.core import fair_scheduler, request_memory
 from tools_app.core.config import config
 from tools_app.identity.oauth.scopes import CALL
 from tools_app.identity.principal import Principal
 from tools_app.methods import lifecycle, notifications, resume, subscriptions
-from tools_app.methods.context import RequestContext, modern_context, session_context
 from tools_app.protocol import inbound, jsonrpc
 from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.protocol.inbound import SESSION_HEADER, Modern
@@ -28,8 +28,7 @@ from tools_app.transport.delivery import Delivery, deliver_stream
 from tools_app.transport.dispatch import answer, answer_batch, batchable
 from tools_app.transport.handler import RequestHandler
 from tools_app.transport.incoming import decode_large
-from tools_app.transport.request import AsgiRequest, Receive, Send
-from tools_app.transport.request_head import Scope
+from tools_app.transport.request import AsgiRequest, Receive, Scope, Send, not_json
 from tools_app.transport.responses import Reply, refusal
 from tools_app.transport.streams import OpenStream
 
@@ -74,7 +73,8 @@ class StreamableHttpHandler(RequestHandler):
     # --- POST: one message, or a batch where the revision has batches ---------------------------------------------
 
     async def _post(self) -> None:
-        self.http_request.head.check_content_type()
+        if not self.http_request.head.is_json:
+            raise not_json()
         accepted = self.http_request.accepted
         if not (accepted.json or accepted.stream):
             raise RpcError(INVALID_REQUEST, "Accept application/json and text/event-stream.", status=406)
@@ -107,7 +107,8 @@ class StreamableHttpHandler(RequestHandler):
             return
         if not isinstance(message, Request):
             raise RpcError(INVALID_REQUEST, "Responses are not sent to the hub in this revision.")
-        self.http_request.head.check_routing_headers()
+        if (repeated := self.http_request.head.repeated_header) is not None:
+            raise inbound.mismatch(repeated, "repeated", "it once")
         delivery = Delivery(self.http_request, self._send, self.web, self.cors, cancel_when_gone=True)
         context = modern_context(
             message,

@@ -1,6 +1,6 @@
 """The list of the audit log: search form, results with pagination, and actions on the search."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -15,8 +15,7 @@ from tools_app.audit.search.pages import Page, counted, page_of
 from tools_app.audit.search.query import BadQuery, CallQuery
 from tools_app.audit.search.scope import scope_of
 from tools_app.calls.admin.columns import CallFactsAdmin, moment_text
-from tools_app.calls.admin.filter_choices import Offered, offered_to
-from tools_app.calls.admin.filter_form import GROUPS, LABELS, PERIODS, TOOLS_LIST, Entry, entries
+from tools_app.calls.admin.filter_form import GROUPS, LABELS, PERIODS, TOOLS_LIST, Offered, entries, offered_to
 from tools_app.calls.admin.summaries import summaries
 from tools_app.models import Call, ExportFormat, Outcome, SavedFilter
 from tools_app.tenants.permissions import tenant_permissions_of
@@ -55,21 +54,16 @@ class Chip:
 def chips(query: CallQuery, offered: Offered) -> list[Chip]:
     """Return the filters of a search."""
     names = {"tenant": dict(offered.tenants), "key": dict(offered.keys), "period": PERIODS}
-    return list(_chips(query, names))
-
-
-def _chips(query: CallQuery, names: Mapping[str, Mapping[str, str]]) -> Iterator[Chip]:
+    found = []
     for name, texts in query.to_params().items():
         for text in texts:
-            shown = names.get(name, {}).get(text, text)
-            yield Chip(WORDS[name].format(_value_text(query, name, shown)), query.without(name, text).to_string())
-
-
-def _value_text(query: CallQuery, name: str, shown: str) -> str:
-    if name == "outcome":
-        return str(Outcome(shown).label)
-    value = getattr(query, name)
-    return moment_text(value) if isinstance(value, datetime) else shown
+            shown, value = names.get(name, {}).get(text, text), getattr(query, name, None)
+            if name == "outcome":
+                shown = str(Outcome(shown).label)
+            elif isinstance(value, datetime):
+                shown = moment_text(value)
+            found.append(Chip(WORDS[name].format(shown), query.without(name, text).to_string()))
+    return found
 
 
 MAX_SAVED: Final = 50
@@ -96,13 +90,15 @@ def context_of(admin: CallFactsAdmin, request: HttpRequest) -> dict[str, Any]:
     text = query.to_string() if query else ""
     audits = tenant_permissions_of(request).everything or bool(tenant_permissions_of(request).audited)
     fields = entries(request.GET, query, answer.errors, offered)
+    # There is nothing to choose from with one tenant.
+    hidden = {"tenant"} if len(offered.tenants) <= 1 else set()
     return {
         "found": answer.page,
         "table": _table(admin, request, answer) if answer.page else None,
         "errors": answer.errors,
         "problems": [(LABELS.get(name, name), advice) for name, advice in answer.errors.items()],
         "text_entry": fields["text"] if audits else None,
-        "groups": _groups(fields, offered),
+        "groups": {title: [fields[name] for name in names if name not in hidden] for title, names in GROUPS.items()},
         "is_open": any(name != "text" for name in answer.errors),
         "tools": offered.tools,
         "tools_list": TOOLS_LIST,
@@ -142,12 +138,6 @@ def _answer(request: HttpRequest) -> Answer:
         )
     except BadQuery as problem:
         return Answer(query, None, problem.errors)
-
-
-def _groups(fields: Mapping[str, Entry], offered: Offered) -> dict[str, list[Entry]]:
-    """Return the fields by group, without the tenant if there is at most one."""
-    hidden = {"tenant"} if len(offered.tenants) <= 1 else set()
-    return {title: [fields[name] for name in names if name not in hidden] for title, names in GROUPS.items()}
 
 
 def _table(admin: CallFactsAdmin, request: HttpRequest, answer: Answer) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""The page of a finished call: its facts, payloads and event stream.
+"""The page of a finished call: its facts, payloads and event stream, and the revision of the tool that it ran.
 
 Operators of the call's tenant see the facts only. Arguments, events, result and the cause of an error are for admins
 and auditors.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.contrib.admin.utils import unquote
@@ -16,12 +16,22 @@ from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
-from tools_app.calls.admin import downloads, failures, payloads
-from tools_app.calls.admin.columns import OUTCOME_COLOURS, CallFactsAdmin, duration_text, title_of
+from tools_app.calls.admin import failures, payloads
+from tools_app.calls.admin.columns import (
+    OUTCOME_COLOURS,
+    CallFactsAdmin,
+    Fact,
+    duration_text,
+    facts_about,
+    links_of,
+    title_of,
+)
 from tools_app.calls.admin.events import events_of
-from tools_app.calls.admin.subjects import Fact, facts_about, links_of
-from tools_app.calls.admin.tool_revision import revision_of
-from tools_app.models import Call, Outcome, RunningCall
+from tools_app.catalog.revisions import source_of
+from tools_app.core import diff as differences
+from tools_app.core.diff import DiffLine
+from tools_app.core.relations import related
+from tools_app.models import Call, Outcome, RunningCall, Tool, ToolRevision
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin.decorators import column
 from tools_app.web.admin.links import key_name
@@ -101,7 +111,7 @@ class CallPage(CallFactsAdmin):
         call = self._call(request, object_id)
         if request.method not in ("GET", "HEAD") or not tenant_permissions_of(request).audits(call.tenant_id):
             raise PermissionDenied
-        return downloads.answer(call, part)
+        return payloads.download(call, part)
 
     def _call(self, request: HttpRequest, object_id: str) -> Call:
         """Return the call with this id. Raises Http404 if it is missing or belongs to another tenant."""
@@ -168,3 +178,41 @@ def _payloads(call: Call) -> dict[str, Any]:
         "result": payloads.shown(call, "result"),
         "events": events_of(call.pk, call.started_at),
     }
+
+
+@dataclass(frozen=True)
+class Revision:
+    """A tool's revision and its difference from the current one. `words` replaces the diff where there is none.
+
+    `source` is where the tool came from.
+    """
+
+    number: int
+    words: str = ""
+    diff: list[DiffLine] = field(default_factory=list)
+    source: str = ""
+
+
+def revision_of(call: Any) -> Revision | None:
+    """Return the revision that a call ran, or None if it has none: a resource, a prompt, a denial."""
+    number = call.tool_revision
+    if not number or call.tool_id is None:
+        return None
+    tool: Tool | None = related(call, "tool")
+    if tool is None:
+        return Revision(number, "The tool and its revisions were deleted.")
+    if tool.revision == number:
+        found = Revision(number, "Unchanged: this is the current definition of the tool.")
+    else:
+        found = _compared(number, tool)
+    return replace(found, source=source_of(call))
+
+
+def _compared(number: int, tool: Tool) -> Revision:
+    wanted = ToolRevision.objects.filter(tool=tool, number__in=(number, tool.revision))
+    definitions = dict(wanted.values_list("number", "definition"))
+    if not {number, tool.revision} <= definitions.keys():
+        return Revision(number, f"The current revision is {tool.revision}. This one is no longer stored.")
+    diff = differences.lines(definitions[number], definitions[tool.revision])
+    same = "" if diff else f"The current revision is {tool.revision}, with the same definition."
+    return Revision(number, same or f"Changes up to the current revision {tool.revision}:", diff)

@@ -78,7 +78,11 @@ def events_of(call_id: UUID, started_at: datetime, after: int = 0) -> Events:
 def row_of(event: CallEvent, started_at: datetime) -> Row:
     """Return an event as shown on the page."""
     offset_us = max(0, (event.at - started_at) // timedelta(microseconds=1))
-    description, raw = _describe(event)
+    data, describe = event_data(event), DESCRIBERS.get(event.kind)
+    if describe is None or not isinstance(data, dict):
+        description, raw = Description("", _text(data)), ""
+    else:
+        description, raw = describe(data), cut(json_source.pretty(data))
     return Row(event.sequence, offset_us, event.at, event.kind, description, raw)
 
 
@@ -101,31 +105,20 @@ def event_data(event: CallEvent) -> Any:
     return data
 
 
-def _describe(event: CallEvent) -> tuple[Description, str]:
-    data = event_data(event)
-    describer = DESCRIBERS.get(event.kind)
-    if describer is None or not isinstance(data, dict):
-        return Description("", _text(data)), ""
-    return describer(data), cut(json_source.pretty(data))
-
-
 def cut(text: str) -> str:
     """Return the text, truncated to MAX_TEXT characters."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} … ({len(text)} characters)"
 
 
 def _progress(data: Mapping[str, Any]) -> Description:
-    done, total = data.get("progress", "?"), data.get("total")
+    done: Any = data.get("progress", "?")
+    total: Any = data.get("total")
     of_total = f" of {_short(total)}" if "total" in data else ""
-    return Description(f"{_short(done)}{of_total}", _text(data.get("message", "")), percent=_percent(done, total))
-
-
-def _percent(done: Any, total: Any) -> int | None:
+    percent = None
     # bool is an int in Python; a total of 0 has no percentage.
-    if not (type(done) in (int, float) and type(total) in (int, float) and total > 0):
-        return None
-    share: float = min(1.0, max(0.0, done / total))
-    return round(100 * share)
+    if type(done) in (int, float) and type(total) in (int, float) and total > 0:
+        percent = round(100 * min(1.0, max(0.0, done / total)))
+    return Description(f"{_short(done)}{of_total}", _text(data.get("message", "")), percent=percent)
 
 
 def _log(data: Mapping[str, Any]) -> Description:
@@ -137,22 +130,6 @@ def _request(data: Mapping[str, Any]) -> Description:
     if not isinstance(shown, dict) or "method" not in shown:
         return Description("Asked the client", _text(shown))
     return Description(f"Asked the client: {_short(shown['method'])}", _text(shown.get("params") or ""))
-
-
-def _cancelled_question(data: Mapping[str, Any]) -> Description:
-    return Description("Cancelled the request to the client", _text(data.get("reason", "")))
-
-
-def _page(data: Mapping[str, Any]) -> Description:
-    return Description("A page that the client was sent to is done with", _text(data.get("elicitationId", "")))
-
-
-def _task(_data: Mapping[str, Any]) -> Description:
-    return Description("The upstream runs the call as a task.")
-
-
-def _pause(_data: Mapping[str, Any]) -> Description:
-    return Description("The stream was closed; the client reconnects for the rest.")
 
 
 def _answer(data: Mapping[str, Any]) -> Description:
@@ -176,9 +153,11 @@ DESCRIBERS: Mapping[str, Callable[[Mapping[str, Any]], Description]] = {
     "progress": _progress,
     "log": _log,
     "request": _request,
-    "withdrawal": _cancelled_question,
-    "page": _page,
-    "task": _task,
-    "pause": _pause,
+    "withdrawal": lambda data: Description("Cancelled the request to the client", _text(data.get("reason", ""))),
+    "page": lambda data: Description(
+        "A page that the client was sent to is done with", _text(data.get("elicitationId", ""))
+    ),
+    "task": lambda _data: Description("The upstream runs the call as a task."),
+    "pause": lambda _data: Description("The stream was closed; the client reconnects for the rest."),
     "answer": _answer,
 }

@@ -108,6 +108,9 @@ def _chosen(seen: list[Tenant], wanted: str) -> Tenant | None:
 
 
 def _row(group: Failures, tenant: Tenant, period: str) -> Row:
+    # A sparkline, as the points of an SVG polyline.
+    most, step = max(group.buckets) or 1, WIDTH / (BUCKETS - 1)
+    heights = [HEIGHT - 2 - (HEIGHT - 4) * count / most for count in group.buckets]
     query: dict[str, Any] = {"tenant": tenant.slug, "outcome": group.outcome.value, "period": period}
     query |= {"tool" if group.is_tool else "method": group.name}
     query |= {"text": group.words} if group.words else {}
@@ -115,16 +118,7 @@ def _row(group: Failures, tenant: Tenant, period: str) -> Row:
         group=group,
         tenant=tenant,
         outcome=badge(str(group.outcome.label), OUTCOME_COLOURS[group.outcome]),
-        points=_points(group.buckets),
+        points=" ".join(f"{at * step:.1f},{height:.1f}" for at, height in enumerate(heights)),
         calls_url=f"{reverse('admin:tools_app_call_changelist')}?{urlencode(query)}",
         call_url=reverse("admin:tools_app_call_change", args=[group.example_id]),
-    )
-
-
-def _points(buckets: list[int]) -> str:
-    """Return a sparkline as the points of an SVG polyline."""
-    most = max(buckets) or 1
-    step = WIDTH / (BUCKETS - 1)
-    return " ".join(
-        f"{at * step:.1f},{HEIGHT - 2 - (HEIGHT - 4) * count / most:.1f}" for at, count in enumerate(buckets)
     )

@@ -1,19 +1,66 @@
-"""The search form of the audit log: one field per search parameter, filled with the current search."""
+"""The search form of the audit log: one field per search parameter, filled with the current search.
 
-from collections.abc import Mapping
+The choices of its fields are a user's tenants, keys and tools, read in one query.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+from uuid import UUID
 
 from django import forms
+from django.db.models import CharField, F, QuerySet, Value
+from django.db.models.functions import Cast, Concat
 from django.http import QueryDict
 from django.utils import timezone
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
-from tools_app.audit.search.query import ALIASES, CallQuery
-from tools_app.calls.admin.filter_choices import Choices, Offered
+from tools_app.audit.search.query import ALIASES, ANONYMOUS, CallQuery
 from tools_app.calls.admin.filters import METHODS
-from tools_app.models import Outcome
+from tools_app.models import ApiKey, Outcome, Tenant, Tool
+from tools_app.tenants import permissions
+from tools_app.tenants.permissions import TenantRole
+from tools_app.web.admin.scoping import MAX_CHOICES
+
+MAX_ROWS: Final = 5 * MAX_CHOICES
+
+Choices = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Offered:
+    """Choices as pairs of an id or name and its label."""
+
+    tenants: Choices
+    keys: Choices
+    tools: Choices
+
+
+def offered_to(person: permissions.Person, roles: Iterable[TenantRole]) -> Offered:
+    """Return the choices of `person`. `roles` are the user's tenant roles, unless the user is a superuser."""
+    rows = _of_tenants(person, ApiKey.objects.all(), "key", Concat("name", Value(" ("), "prefix", Value("…)")))
+    rows = rows.union(_of_tenants(person, Tool.objects.all(), "tool", F("name")))
+    if permissions.is_superuser(person):
+        rows = rows.union(_values(Tenant.objects.all(), "tenant", F("name")))
+    found: dict[str, Choices] = {"key": [(ANONYMOUS, "Anonymous")], "tool": [], "tenant": []}
+    for kind, id, name in rows.order_by("offered", "shown")[:MAX_ROWS]:
+        found[kind].append((name, name) if kind == "tool" else (str(UUID(id)), name))
+    tools = list(dict.fromkeys(found["tool"]))
+    tenants = found["tenant"] + [(str(tenant.id), tenant.name) for tenant in roles]
+    return Offered(tenants[:MAX_CHOICES], found["key"][:MAX_CHOICES], tools[:MAX_CHOICES])
+
+
+def _of_tenants(person: permissions.Person, rows: "QuerySet[Any]", kind: str, shown: Any) -> "QuerySet[Any, Any]":
+    return _values(permissions.rows_seen_by(person, rows), kind, shown)
+
+
+def _values(rows: "QuerySet[Any]", kind: str, shown: Any) -> "QuerySet[Any, Any]":
+    text = CharField()
+    named = rows.order_by().annotate(offered=Value(kind, text), row_id=Cast("pk", text), shown=Cast(shown, text))
+    found: QuerySet[Any, Any] = named.values_list("offered", "row_id", "shown")
+    return found
+
 
 PERIODS: Final = {"1h": "Last hour", "24h": "Last 24 hours", "7d": "Last 7 days", "30d": "Last 30 days"}
 LABELS: Final = {
@@ -76,17 +123,13 @@ def entries(given: QueryDict, query: CallQuery | None, errors: Mapping[str, str]
 def _shown(name: str, given: QueryDict, query: CallQuery | None) -> str:
     """Return the value of a field: a time in the viewer's time zone, anything else as entered."""
     if query and name in MOMENTS and getattr(query, name):
-        return _local(getattr(query, name))
-    texts = [text for one in (name, *_other_names(name)) for text in given.getlist(one)]
+        return timezone.localtime(getattr(query, name)).replace(microsecond=0, tzinfo=None).isoformat()
+    texts = [
+        text
+        for one in (name, *(alias for alias, meant in ALIASES.items() if meant == name))
+        for text in given.getlist(one)
+    ]
     return ",".join(filter(None, texts))
-
-
-def _other_names(name: str) -> list[str]:
-    return [alias for alias, meant in ALIASES.items() if meant == name]
-
-
-def _local(moment: datetime) -> str:
-    return timezone.localtime(moment).replace(microsecond=0, tzinfo=None).isoformat()
 
 
 def _field(name: str, shown: str, offered: Offered) -> forms.Field:

@@ -1,12 +1,16 @@
-"""Arguments and result of a call as shown on its page: formatted, bounded, with a note on what is missing."""
+"""Arguments, events and result of a call: as its page shows them, bounded, and as downloads, as they are stored."""
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
+
+import orjson
+from django.http import Http404, HttpResponse
 
 from tools_app.calls.admin.columns import indented
+from tools_app.calls.admin.events import event_data
 from tools_app.core.packing import UnpackError
 from tools_app.core.relations import related
-from tools_app.models import Call, CallPayload
+from tools_app.models import Call, CallEvent, CallPayload
 from tools_app.protocol import exact_json
 
 Part = Literal["arguments", "result"]
@@ -67,3 +71,40 @@ def _cut_off(text: str) -> tuple[str, Any] | None:
     except ValueError:
         return None
     return (str(value["head"]), value["size"]) if value.keys() == CUT_OFF else None
+
+
+# Maximum size of the events in one file.
+MAX_BYTES: Final = 32 * 1024 * 1024
+AT_ONCE: Final = 200
+
+
+def download(call: Call, part: str) -> HttpResponse:
+    """Return the file of one part of a call. Raises Http404 if the part is unknown or this call does not have it."""
+    if part not in ("arguments", "events", "result"):
+        raise Http404("Unknown part. Use arguments, events or result.")
+    try:
+        text = _events(call) if part == "events" else stored_part(call, cast("Part", part)).encode()
+    except UnpackError as problem:
+        raise Http404(f"It cannot be read: {problem}.") from problem
+    if not text:
+        raise Http404("The audit log has no copy of it.")
+    kind, ending = ("application/jsonl", "jsonl") if part == "events" else ("application/json", "json")
+    headers = {
+        "Content-Disposition": f'attachment; filename="{call.pk}-{part}.{ending}"',
+        "Cache-Control": "no-store",
+    }
+    return HttpResponse(text, content_type=kind, headers=headers)
+
+
+def _events(call: Call) -> bytes:
+    """Return the first events, up to MAX_BYTES, as JSON Lines whose `data` is the recorded data."""
+    lines, size = [], 0
+    events = CallEvent.objects.filter(call_id=call.pk).order_by("sequence")
+    for event in events.iterator(chunk_size=AT_ONCE):
+        data = {"sequence": event.sequence, "at": event.at, "kind": event.kind, "data": event_data(event)}
+        line = exact_json.dumps(data, option=orjson.OPT_APPEND_NEWLINE)
+        size += len(line)
+        if size > MAX_BYTES:
+            break
+        lines.append(line)
+    return b"".join(lines)

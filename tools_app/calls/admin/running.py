@@ -14,13 +14,11 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
-from tools_app.calls.admin.columns import CallFactsAdmin, duration_text, title_of
-from tools_app.calls.admin.detail import is_row_seen
+from tools_app.calls.admin.columns import CallFactsAdmin, Fact, duration_text, facts_about, links_of, title_of
+from tools_app.calls.admin.detail import is_row_seen, revision_of
 from tools_app.calls.admin.events import Events, events_of
 from tools_app.calls.admin.filters import KeyFilter, MethodFilter, SessionFilter, ToolFilter
 from tools_app.calls.admin.payloads import Shown, shown_text
-from tools_app.calls.admin.subjects import Fact, facts_about, links_of
-from tools_app.calls.admin.tool_revision import revision_of
 from tools_app.calls.background import delivery
 from tools_app.models import Call, CallStatus, RunningCall
 from tools_app.tenants.permissions import tenant_permissions_of

@@ -13,10 +13,9 @@ from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import DropdownFilter
 
-from tools_app.calls import session_changes as sessions
-from tools_app.calls.admin.columns import OUTCOME_COLOURS, duration_text
+from tools_app.calls import sessions
+from tools_app.calls.admin.columns import OUTCOME_COLOURS, Fact, duration_text
 from tools_app.calls.admin.payloads import shown_text
-from tools_app.calls.admin.subjects import Fact
 from tools_app.models import Call, Outcome, RunningCall, Session
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin.columns import moment_column
@@ -116,7 +115,7 @@ class SessionAdmin(RecordAdmin):
         session: Session = self.get_object(request, unquote(object_id))
         if request.method != "POST" or not tenant_permissions_of(request).changes(session.tenant_id):
             raise PermissionDenied
-        if sessions.end(session):
+        if sessions.end_by_person(session):
             messages.success(request, "The session was ended. All processes stop serving it within a second.")
         else:
             messages.info(request, "The session had already ended.")

@@ -48,7 +48,11 @@ def summaries(calls: Sequence[Call], audits: Callable[[UUID | None], bool], text
 def _line(call: Call, beginnings: Beginnings) -> SafeString:
     arguments, result = beginnings.get(call.pk, ("", ""))
     came_of_it = cause_line(call.cause) if call.cause and call.outcome != Outcome.OK else readable_result(result)
-    parts = [_cut(part) for part in (arguments if arguments != "{}" else "", came_of_it) if part]
+    parts = [
+        part if len(part) <= MAX_PART else part[:MAX_PART] + CUT
+        for part in (arguments if arguments != "{}" else "", came_of_it)
+        if part
+    ]
     if not parts:
         return format_html("{}", NONE)
     whole = " → ".join(parts)
@@ -65,10 +69,6 @@ def readable_result(text: str) -> str:
     texts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
     found = next((one for one in texts if isinstance(one, str) and one), None)
     return text if found is None else " ".join(found[:MAX_HEAD].split())
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_PART else text[:MAX_PART] + CUT
 
 
 def _beginnings(ids: Sequence[UUID]) -> Beginnings:

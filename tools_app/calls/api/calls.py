@@ -222,7 +222,9 @@ class Calls(Retrieved, ScopedView):
             query = query_of(request)
             found = pages.page(query, request.user, size=page_query["limit"], **{way: mark or None})
         except BadQuery as problem:
-            raise serializers.ValidationError(_named(problem)) from problem
+            raise serializers.ValidationError(
+                {"cursor" if name in {"after", "before"} else name: [text] for name, text in problem.errors.items()}
+            ) from problem
         answer = {
             "next": next_address(request, found.next),
             "previous": next_address(request, f"{BACK}{found.previous}" if found.previous else None),
@@ -268,11 +270,6 @@ def events_of(call: Any, after: int, most: int, *, audits: bool) -> Any:
     rows, _ = first_within(events, most, MAX_PAGE_BYTES)
     serializer = EventRow(context={"audits": audits})
     return within_page_bytes(serializer.to_representation(row) for row in rows)
-
-
-def _named(problem: BadQuery) -> dict[str, list[str]]:
-    """Return the errors by the API's parameter names."""
-    return {("cursor" if name in {"after", "before"} else name): [text] for name, text in problem.errors.items()}
 
 
 def _texts(call: Call) -> Texts:

@@ -9,7 +9,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools_app.calls import session_changes as sessions
+from tools_app.calls import sessions
 from tools_app.models import Session
 from tools_app.web.api.fields import Choice, Id, JsonObject, Text
 from tools_app.web.api.serializers import Row, TenantOfRecord
@@ -92,6 +92,6 @@ class Sessions(ListMixin, Retrieved, ScopedView):
     def end(self, request: Request, pk: str) -> Response:
         """End the session. All processes apply it within a second. Ending it again changes nothing."""
         row = self.get_object()
-        sessions.end(row)
+        sessions.end_by_person(row)
         row.refresh_from_db(fields=["ended_at", "end_reason"])
         return Response(self.get_serializer(row).data)

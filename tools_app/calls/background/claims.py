@@ -19,7 +19,7 @@ from django.utils import timezone
 from tools_app.audit.recorder.entries import process_id
 from tools_app.calls.background.payload import CallPayload, payload_of_row
 from tools_app.calls.invocation import CallRecordBuilder, record_builder_of_row
-from tools_app.calls.run import CallOutcome, outcome_of
+from tools_app.calls.outcomes import CallOutcome, outcome_of
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import CompiledTool
 from tools_app.catalog.tool_api.results import failed
@@ -99,7 +99,8 @@ def _claim_of(row: RunningCall, tenant: Tenant) -> Claim | NotStartable:
     event_count = row.last_event_sequence() if row.task_seconds is not None else 0
     builder = record_builder_of_row(row, tuple(tenant.redacted_keys), event_count)
     try:
-        return Claim(row, builder, tenant, _tool_of(row, tenant), payload_of_row(row))
+        tool = compiled.of_tenant(tenant).tools.get(row.tool_name) if tenant.is_active else None
+        return Claim(row, builder, tenant, tool, payload_of_row(row))
     except Exception as problem:
         log.exception("Call %s could not be started", row.pk)
         message = f"The call of '{row.tool_name}' could not be started. Nothing ran."
@@ -110,10 +111,6 @@ def _seconds_in_queue(row: RunningCall) -> float:
     """Return its time in the queue: since it arrived, or since its client answered its questions."""
     assert row.run_at is not None
     return max(0.0, (row.run_at - row.changed_at).total_seconds())
-
-
-def _tool_of(row: RunningCall, tenant: Tenant) -> CompiledTool | None:
-    return compiled.of_tenant(tenant).tools.get(row.tool_name) if tenant.is_active else None
 
 
 def _claimed_rows(call_ids: Sequence[UUID]) -> list[RunningCall]:

@@ -15,12 +15,11 @@ import msgspec
 from django.db import Error, transaction
 
 from tools_app.audit.changes import changes
-from tools_app.calls import inputs, notices, stop_reasons
+from tools_app.calls import events, inputs, stop_reasons
 from tools_app.calls.background import enqueue, update_reader
 from tools_app.calls.events import CallUpdate, Event, SendEvent
 from tools_app.calls.invocation import CallRecordBuilder, Invocation, call_topic
-from tools_app.calls.recorded_answers import deserialize, unanswered
-from tools_app.calls.run import CallOutcome
+from tools_app.calls.outcomes import CallOutcome, deserialize, unanswered
 from tools_app.calls.stop_reasons import StopReason
 from tools_app.catalog.compiled import CompiledTool
 from tools_app.core import fair_scheduler, large_work
@@ -104,15 +103,10 @@ async def follow(
 
 async def _next_update(call_id: UUID, after: int, subscription: Subscription) -> CallUpdate | None:
     """Wait for a notification or the slow poll, and return what happened since event `after`."""
-    await subscription.wait(_until_poll())
+    await subscription.wait(POLL_SECONDS - asyncio.get_running_loop().time() % POLL_SECONDS)
     carried = subscription.take_payloads()
-    update = notices.update_from(call_id, after, carried) if carried else None
+    update = events.update_from(call_id, after, carried) if carried else None
     return update or await _read_update(call_id, after, subscription)
-
-
-def _until_poll() -> float:
-    """Return the seconds until all that follow calls on this event loop poll together, in one read."""
-    return POLL_SECONDS - asyncio.get_running_loop().time() % POLL_SECONDS
 
 
 async def _read_update(call_id: UUID, after: int, _subscription: Subscription) -> CallUpdate | None:
@@ -145,20 +139,22 @@ def cancel_now(call_ids: list[UUID], reason: StopReason) -> int:
 
 async def cancel_request(session_id: UUID, request_id: str, reason: StopReason) -> int:
     """Cancel the calls of a session's request, in any process. Raises the database's error."""
-    calls = await run_in_db_thread(_calls_of, session_id, request_id)
-    return await request_cancel(calls, reason) if calls else 0
-
-
-def _calls_of(session_id: UUID, request_id: str) -> list[UUID]:
-    """Return the calls of a request, except tasks, which only `tasks/cancel` cancels."""
+    # Only `tasks/cancel` cancels a task.
     rows = RunningCall.objects.filter(session_id=session_id, request_id=request_id, task_seconds=None)
-    return list(rows.values_list("pk", flat=True)[:100])
+    calls = await run_in_db_thread(lambda: list(rows.values_list("pk", flat=True)[:100]))
+    return await request_cancel(calls, reason) if calls else 0
 
 
 def cancel_by_person(row: RunningCall) -> bool:
     """Request the cancellation of a call, as its client would. False if already requested, or if the call ended."""
+    actor = changes.actor()
+    if actor is None:
+        reason = stop_reasons.cancelled_by("an administrator", "no name is known")
+    else:
+        name = actor.person.get_username() if actor.person else actor.name
+        reason = stop_reasons.cancelled_by(name, actor.via.label)
     with changes.change_log_transaction():
-        if not cancel_now([row.pk], _by_whom()):
+        if not cancel_now([row.pk], reason):
             return False
         row.cancel_requested = True
         changes.record(
@@ -169,10 +165,3 @@ def cancel_by_person(row: RunningCall) -> bool:
             after={"cancel_requested": True},
         )
         return True
-
-
-def _by_whom() -> StopReason:
-    actor = changes.actor()
-    if actor is None:
-        return stop_reasons.cancelled_by("an administrator", "no name is known")
-    return stop_reasons.cancelled_by(actor.person.get_username() if actor.person else actor.name, actor.via.label)

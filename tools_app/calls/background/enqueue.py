@@ -6,14 +6,13 @@ from functools import partial
 from uuid import UUID
 
 from tools_app.audit.recorder import recorder
-from tools_app.audit.recorder.entries import CallFinished
 from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls import uncertain
 from tools_app.calls.background import queue, worker
 from tools_app.calls.background.broker import BrokerUnavailable
 from tools_app.calls.background.payload import payload_of_invocation
 from tools_app.calls.invocation import CallRecordBuilder, End, Invocation, set_log_context
-from tools_app.calls.run import UNRECORDED
+from tools_app.calls.outcomes import UNRECORDED
 from tools_app.catalog.compiled import CompiledTool
 from tools_app.core import large_work
 from tools_app.core.fair_scheduler import LARGE_BYTES
@@ -40,19 +39,6 @@ async def start_background_call(invocation: Invocation, tool: CompiledTool, buil
     except RecorderUnavailable:
         uncertain.not_started.note(call_id)
         raise
-    await _enqueue_call(invocation, tool, builder)
-    if builder.arguments_size >= LARGE_BYTES:
-        release_arguments()
-    # From now on the call's row holds its concurrency slots.
-    limits.transfer(str(call_id))
-
-
-async def _enqueue_call(invocation: Invocation, tool: CompiledTool, builder: CallRecordBuilder) -> None:
-    """Start a recorded call, or record that it did not start. Raises RpcError.
-
-    A broker that did not respond may still have delivered the call to a worker: then it runs, and is followed.
-    """
-    call_id = builder.facts.id
     try:
         await enqueue_or_run(call_id, invocation.principal.tenant_id, background=tool.background)
     except Exception as problem:
@@ -61,18 +47,19 @@ async def _enqueue_call(invocation: Invocation, tool: CompiledTool, builder: Cal
         refusal = RpcError(INTERNAL_ERROR, BROKER_AWAY, retry_after=1)
         cause = f"The broker is unavailable: {problem}"
         end = End(Outcome.NOT_STARTED, http_status=503, rpc_error=refusal.code, cause=cause)
-        if await _recorded_as_refused(builder.finished(end, only_queued=True)):
+        try:
+            is_refused = await recorder.current().recording(builder.finished(end, only_queued=True))
+        except RecorderUnavailable as unrecorded:
+            uncertain.not_started.note(call_id)
+            uncertain.may_have_run.note(call_id)
+            raise RpcError(INTERNAL_ERROR, UNRECORDED, retry_after=1) from unrecorded
+        if is_refused:
             raise refusal from problem
-
-
-async def _recorded_as_refused(ending: CallFinished) -> bool:
-    """Record a rejection. False if a worker has claimed the call. Raises RpcError if that is unknown."""
-    try:
-        return await recorder.current().recording(ending)
-    except RecorderUnavailable as problem:
-        uncertain.not_started.note(ending.call_id)
-        uncertain.may_have_run.note(ending.call_id)
-        raise RpcError(INTERNAL_ERROR, UNRECORDED, retry_after=1) from problem
+        # A broker that did not respond delivered the call to a worker nevertheless: it runs, and is followed.
+    if builder.arguments_size >= LARGE_BYTES:
+        release_arguments()
+    # From now on the call's row holds its concurrency slots.
+    limits.transfer(str(call_id))
 
 
 async def enqueue_or_run(call_id: UUID, tenant_id: UUID, *, background: bool) -> None:

@@ -20,7 +20,7 @@ from tools_app.calls.background.payload import payload_of_row
 from tools_app.calls.background.task_state import TaskState
 from tools_app.calls.events import Event, SendEvent
 from tools_app.calls.invocation import CallRecordBuilder, Invocation, call_topic, record_builder_of_row
-from tools_app.calls.run import UNRECORDED, CallOutcome, outcome_of
+from tools_app.calls.outcomes import UNRECORDED, CallOutcome, outcome_of
 from tools_app.catalog.compiled import CompiledTool
 from tools_app.catalog.tool_api.context import TASK_EVENT
 from tools_app.catalog.tool_api.results import InputRequired

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -18,8 +18,7 @@ from tools_app.calls.background.broker import BrokerUnavailable
 from tools_app.calls.background.payload import payload_of_row
 from tools_app.calls.events import answer_purpose
 from tools_app.calls.invocation import CallRecordBuilder, call_topic
-from tools_app.calls.recorded_answers import deserialize
-from tools_app.calls.run import CallOutcome
+from tools_app.calls.outcomes import CallOutcome, deserialize
 from tools_app.catalog.tool_api.results import ToolResult
 from tools_app.core import encryption
 from tools_app.core.database import MAX_SECONDS, run_in_db_thread, run_in_db_thread_unbounded
@@ -144,13 +143,17 @@ def _listed(principal: Principal, before: UUID | None, most: int) -> list[TaskSt
 
 
 def _of_running(row: RunningCall) -> TaskState:
-    waits = row.status == CallStatus.WAITING
+    waits, message = row.status == CallStatus.WAITING, "Waiting for an answer."
+    if not waits:
+        progress = CallEvent.objects.filter(call_id=row.pk, kind="progress").order_by("-sequence").first()
+        latest = msgspec.json.decode(progress.data).get("message") if progress else None
+        message = latest if isinstance(latest, str) else IN_PROGRESS
     return TaskState(
         id=row.pk,
         name=row.tool_name,
         version=row.protocol_version,
         status=INPUT_REQUIRED if waits else WORKING,
-        message="Waiting for an answer." if waits else _latest_progress(row.pk),
+        message=message,
         created_at=row.started_at,
         updated_at=row.changed_at,
         ttl_ms=int((row.task_seconds or 0) * 1000),
@@ -158,16 +161,16 @@ def _of_running(row: RunningCall) -> TaskState:
     )
 
 
-def _latest_progress(call_id: UUID) -> str:
-    """Return the latest progress message."""
-    last = CallEvent.objects.filter(call_id=call_id, kind="progress").order_by("-sequence").first()
-    message = msgspec.json.decode(last.data).get("message") if last else None
-    return message if isinstance(message, str) else IN_PROGRESS
-
-
 def _of_ended(row: Call, answer: CallAnswer) -> TaskState:
     ran = deserialize(Outcome(row.outcome), encryption.unseal(bytes(answer.sealed), answer_purpose(row.pk)))
-    status, message = _status_and_message(ran, row)
+    status, message = COMPLETED, "Done."
+    if ran.outcome == Outcome.CANCELLED:
+        status, message = CANCELLED, "The task was cancelled."
+    elif ran.refusal is not None:
+        status, message = FAILED, ran.refusal.message
+    elif row.is_error:
+        content = ran.result.content if isinstance(ran.result, ToolResult) else []
+        message = next((str(block["text"]) for block in content if block.get("text")), "Failed.")
     return TaskState(
         id=row.pk,
         name=row.tool_name,
@@ -181,20 +184,6 @@ def _of_ended(row: Call, answer: CallAnswer) -> TaskState:
     )
 
 
-def _status_and_message(ran: CallOutcome, row: Call) -> tuple[str, str]:
-    if ran.outcome == Outcome.CANCELLED:
-        return CANCELLED, "The task was cancelled."
-    if ran.refusal is not None:
-        return FAILED, ran.refusal.message
-    return COMPLETED, _error_message(ran) if row.is_error else "Done."
-
-
-def _error_message(ran: CallOutcome) -> str:
-    """Return the message of a failed tool."""
-    content = ran.result.content if isinstance(ran.result, ToolResult) else []
-    return next((str(block["text"]) for block in content if block.get("text")), "Failed.")
-
-
 def _update(call_id: UUID, principal: Principal, answers: Mapping[str, Any]) -> RunningCall | None:
     """Store answers and return the row if the task can continue."""
     with transaction.atomic():
@@ -203,7 +192,7 @@ def _update(call_id: UUID, principal: Principal, answers: Mapping[str, Any]) -> 
         if row is None or not row.asked:
             return None
         payload, questions = payload_of_row(row), dict(row.asked)
-        by_name = {questions.pop(key)["name"]: answers[key] for key in _known(answers, questions)}
+        by_name = {questions.pop(key)["name"]: answers[key] for key in [key for key in answers if key in questions]}
         if not by_name:
             return None
         answered = msgspec.structs.replace(payload.round, answers={**payload.round.answers, **by_name})
@@ -214,7 +203,3 @@ def _update(call_id: UUID, principal: Principal, answers: Mapping[str, Any]) -> 
         row.save(update_fields=["sealed_arguments", "asked", "changed_at", "status", "owner"])
     publish.notify(call_topic(call_id))
     return None if questions else row
-
-
-def _known(answers: Iterable[str], questions: Mapping[str, Any]) -> list[str]:
-    return [key for key in answers if key in questions]

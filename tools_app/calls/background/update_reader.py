@@ -44,18 +44,18 @@ EVENTS_SQL: Final = (
 RUNNING_SQL: Final = 'SELECT r."id", r."status", r."asked" FROM {wanted} "{running}" AS r ON r."id" = w.id'
 
 
-class Wanted(NamedTuple):
-    """A call whose events after sequence `after`, and whose end, are wanted."""
+class Position(NamedTuple):
+    """A call whose events after sequence `after`, and whose end, are read."""
 
     call_id: UUID
     after: int
 
 
-def _read_all(wanted: list[Wanted]) -> "Awaitable[list[CallUpdate | Exception]]":
+def _read_all(wanted: list[Position]) -> "Awaitable[list[CallUpdate | Exception]]":
     return run_in_db_thread(read_updates, wanted)
 
 
-_readers: "WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncBatches[Wanted, CallUpdate]]" = WeakKeyDictionary()
+_readers: "WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncBatches[Position, CallUpdate]]" = WeakKeyDictionary()
 
 
 async def read(call_id: UUID, after: int) -> CallUpdate:
@@ -67,10 +67,10 @@ async def read(call_id: UUID, after: int) -> CallUpdate:
     reader = _readers.get(loop)
     if reader is None:
         reader = _readers[loop] = AsyncBatches(_read_all, sys.maxsize)
-    return await reader.submit(Wanted(call_id, after))
+    return await reader.submit(Position(call_id, after))
 
 
-def read_updates(wanted: Sequence[Wanted]) -> list[CallUpdate | Exception]:
+def read_updates(wanted: Sequence[Position]) -> list[CallUpdate | Exception]:
     """Return the update of each wanted call, or the error if its events or its answer cannot be decrypted.
 
     Ends are read first: events are written before them, so none is missing once the end is visible.
@@ -91,7 +91,8 @@ def read_updates(wanted: Sequence[Wanted]) -> list[CallUpdate | Exception]:
                 updates.append(CallUpdate(found, None, True, None, is_partial=True))
             elif call_id in ends:
                 outcome, sealed = ends[call_id]
-                updates.append(CallUpdate(found, outcome, True, _opened(call_id, sealed)))
+                answer = None if sealed is None else encryption.unseal(bytes(sealed), answer_purpose(call_id))
+                updates.append(CallUpdate(found, outcome, True, answer))
             else:
                 known = bool(found) or call_id in running or call_id in settled
                 waits = running.get(call_id, False)
@@ -99,10 +100,6 @@ def read_updates(wanted: Sequence[Wanted]) -> list[CallUpdate | Exception]:
         except encryption.DecryptionError as problem:
             updates.append(problem)
     return updates
-
-
-def _opened(call_id: UUID, sealed: bytes | None) -> bytes | None:
-    return None if sealed is None else encryption.unseal(bytes(sealed), answer_purpose(call_id))
 
 
 class _Statements:
@@ -119,7 +116,7 @@ class _Statements:
         sql = ENDS_SQL.format(wanted=self._ids_sql, calls=CALLS, answers=ANSWERS)
         return {self._id(id): (outcome, sealed) for id, outcome, sealed in self._rows(sql, ids)}
 
-    def events(self, wanted: Sequence[Wanted]) -> tuple[dict[UUID, list[tuple[int, str, str]]], set[UUID]]:
+    def events(self, wanted: Sequence[Position]) -> tuple[dict[UUID, list[tuple[int, str, str]]], set[UUID]]:
         """Return sequence, kind and data of events by call, and the calls of which not all could be read."""
         after: dict[UUID, int] = {}
         for one in wanted:

@@ -3,11 +3,9 @@
 Celery workers run background calls in this way, and web processes run tasks of tools that are not background tools.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from time import monotonic, sleep
 from typing import Any
 from uuid import UUID
@@ -25,9 +23,10 @@ from tools_app.calls.background import claims
 from tools_app.calls.background.claims import Claim, NotStartable
 from tools_app.calls.conversation import OnStream, Rounds
 from tools_app.calls.invocation import CallRecordBuilder, Round, call_topic, event_data, set_log_context_of_row
-from tools_app.calls.run import CallOutcome, LocalCall, outcome_of, run_tool, stopped
+from tools_app.calls.outcomes import CallOutcome, outcome_of, stopped
+from tools_app.calls.run import LocalCall, run_tool
 from tools_app.calls.stop_reasons import UNKNOWN
-from tools_app.catalog.tool_api.context import Caller, Emit, ToolContext
+from tools_app.catalog.tool_api.context import Caller, ToolContext
 from tools_app.catalog.tool_api.elicitation import Conversation, unused_name
 from tools_app.catalog.tool_api.results import InputRequired, failed
 from tools_app.core.database import run_in_db_thread, run_in_db_thread_unbounded
@@ -100,38 +99,31 @@ async def _run(claim: Claim) -> RunResult:
             # It never started: there is nothing to undo.
             return RunResult(stopped(row.method, Outcome.CANCELLED, UNKNOWN), has_inputs=True)
         emit = _emitter(claim)
-        converse = partial(_conversation, claim, emit, call)
-        context = ToolContext(row.pk, _caller(claim), emit, call.cancelled, converse, loop=asyncio.get_running_loop())
+        tenant, payload = claim.tenant, claim.payload
+        caller = Caller(
+            tenant.pk,
+            tenant.slug,
+            row.remote_address,
+            row.client_name,
+            row.client_version,
+            row.protocol_version,
+            payload.capabilities,
+            person_id=row.person_id,
+            key_id=row.api_key_id,
+            session_id=row.session_id,
+        )
+
+        def converse() -> Conversation:
+            """Return the function's way to request input, which depends on the client's era."""
+            return Rounds(payload.round) if row.session_id is None else OnStream(emit, call.answer)
+
+        context = ToolContext(row.pk, caller, emit, call.cancelled, converse, loop=call.loop)
         execute = run_tool if tracing.active is None else traced.run
         outcome = await execute(tool, claim.payload.arguments, context, call)
         return RunResult(outcome, has_inputs=call.has_asked or call.stopped_as is Outcome.CANCELLED)
     finally:
         call.note_end()
         del run.running_calls[call.id]
-
-
-def _caller(claim: Claim) -> Caller:
-    row, tenant = claim.row, claim.tenant
-    return Caller(
-        tenant.pk,
-        tenant.slug,
-        row.remote_address,
-        row.client_name,
-        row.client_version,
-        row.protocol_version,
-        claim.payload.capabilities,
-        person_id=row.person_id,
-        key_id=row.api_key_id,
-        session_id=row.session_id,
-    )
-
-
-def _conversation(claim: Claim, emit: Emit, call: LocalCall) -> Conversation:
-    """Return the function's way to request input, which depends on the client's era."""
-    if claim.row.session_id is None:
-        return Rounds(claim.payload.round)
-
-    return OnStream(emit, call.answer)
 
 
 def _emitter(claim: Claim) -> Callable[[str, dict[str, Any]], None]:

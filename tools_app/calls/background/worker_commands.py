@@ -21,7 +21,7 @@ CODE = "mcphub_code"
 @cache
 def code_digest() -> str:
     """Return a digest of the hub's code on disk at the time of the first call."""
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     digest = sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())

@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from tools_app.calls.admin import live_rows
+from tools_app.calls.admin import live_tail
 from tools_app.core.ids import least_id
 from tools_app.models import Call, RunningCall
 
@@ -137,15 +137,15 @@ def test_a_call_that_was_seen_running_is_followed_to_its_end(as_: Any, acme: Any
 
 
 def test_the_end_of_a_foreign_call_is_told_to_nobody(as_: Any, acme: Any, globex: Any) -> None:
-    mark = live_rows.row_mark(globex.runningcall)
+    mark = live_tail.row_mark(globex.runningcall)
     settle(globex.runningcall)
-    news = poll(as_("auditor"), after=live_rows.cursor_of(timezone.now()), known=mark)
+    news = poll(as_("auditor"), after=live_tail.cursor_of(timezone.now()), known=mark)
     assert (names(news), news["over"]) == ([acme.runningcall.tool_name], [])
 
 
 def test_a_short_call_that_nobody_saw_running_is_found_when_it_ends(as_: Any, acme: Any) -> None:
     acme.runningcall.delete()
-    after = live_rows.cursor_of(timezone.now())
+    after = live_tail.cursor_of(timezone.now())
     record(acme, ago=10, took=10, tool_name="ten-seconds")
     record(acme, ago=10, took=0.1, tool_name="was-there-before")
     assert names(poll(as_("auditor"), after=after)) == ["ten-seconds"]
@@ -170,7 +170,7 @@ def test_filters_narrow_what_comes(as_: Any, acme: Any, role: str, query: dict[s
     client = as_(role)
     # Rows of other tenants are filtered out, as everywhere.
     query = {**query, "tenant": str(acme.tenant.pk)}
-    after = live_rows.cursor_of(timezone.now())
+    after = live_tail.cursor_of(timezone.now())
     assert set(names(poll(client, **query))) == found
     assert set(names(poll(client, **query, after=after))) == found
 
@@ -187,11 +187,11 @@ def test_a_cursor_that_makes_no_sense_begins_anew(as_: Any, acme: Any, cursor: s
 
 @pytest.mark.parametrize("known", ["x", ",,", "r" * 5000, "zz0af7651916cd43dd8448eb211c80319c", "r" + "0" * 32])
 def test_marks_that_make_no_sense_are_left_out(as_: Any, acme: Any, known: str) -> None:
-    poll(as_("auditor"), after=live_rows.cursor_of(timezone.now()), known=known)
+    poll(as_("auditor"), after=live_tail.cursor_of(timezone.now()), known=known)
 
 
 def test_a_look_is_bounded(as_: Any, acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_rows, "MAX_LOOKED", 3)
+    monkeypatch.setattr(live_tail, "MAX_LOOKED", 3)
     for number in range(5):
         record(acme, tool_name=f"n{number}")
     client = as_("superuser")
@@ -217,7 +217,7 @@ def test_a_look_asks_the_database_a_few_times_whatever_it_finds(as_: Any, acme: 
 
 def test_a_moment_survives_its_way_to_the_browser() -> None:
     moment = datetime.fromisoformat("2026-05-04T12:00:00.123+00:00")
-    assert live_rows.moment_of(live_rows.cursor_of(moment)) == moment
+    assert live_tail.moment_of(live_tail.cursor_of(moment)) == moment
 
 
 def test_badges_have_colours_of_their_own_in_dark() -> None:

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from tests.worlds import NOON
-from tools_app.calls.admin import downloads, payloads
+from tools_app.calls.admin import payloads
 from tools_app.calls.admin.events import MAX_TEXT, row_of
 from tools_app.catalog import authoring
 from tools_app.catalog.revisions import source_of
@@ -224,7 +224,7 @@ def test_events_with_long_numbers_are_shown_and_downloaded(as_: Any, page: Any, 
 
 
 def test_a_file_of_events_is_bounded(as_: Any, acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(downloads, "MAX_BYTES", 300)
+    monkeypatch.setattr(payloads, "MAX_BYTES", 300)
     for number in range(2, 9):
         CallEvent.objects.create(call=acme.call, sequence=number, kind="log", data='{"data": "words"}')
     content = as_("auditor").get(download(acme.call, "events")).content
