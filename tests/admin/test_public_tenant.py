@@ -24,6 +24,8 @@ def form_of(tenant: Any, **changes: Any) -> dict[str, Any]:
         "is_public": "on",
         "public_tools": '["acme_*", "docs://acme/*"]',
         "public_calls_per_minute": "30",
+        "presentation": "full",
+        "search_above_tokens": "20000",
     }
     return form | changes
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 from tests.rest import Api
 from tests.worlds import World, person
 from tools_app.models import Invitation, Membership
-from tools_app.tenants import invitation_mail
+from tools_app.tenants import invitations
 
 pytestmark = pytest.mark.usefixtures("no_tries_yet")
 
@@ -83,6 +83,6 @@ def test_an_invitation_says_whether_its_mail_was_sent_and_is_made_in_any_case(
 ) -> None:
     settings.MCPHUB_EMAIL_URL = "smtp://mail.example.com"
     if not sent:
-        monkeypatch.setattr(invitation_mail, "MAX_AN_HOUR", 0)
+        monkeypatch.setattr(invitations, "MAX_AN_HOUR", 0)
     created = admin.post("invitations/", WANTED)
     assert (created["sent"], opens(created["link"])) == (sent, True)

@@ -90,7 +90,7 @@ def test_a_service_client_connects_with_client_credentials(
     key = ECKey.generate_key("P-256")
     public = {"keys": [key.as_dict(private=False)]} if proof == "key" else None
     only = {"tool_patterns": ["echo"]}
-    row, secret = service_clients.create(tenant, "nightly", public_keys=public, scopes_of_key=only)
+    row, secret = service_clients.create(tenant, "nightly", public_keys=public, **only)
     url, name = f"{hub.url}/t/acme/mcp", Connection.objects.get(key=row).client.client_id
     auth: OAuthClientProvider
     if proof == "secret":

@@ -74,7 +74,7 @@ def tools(hub: EmbeddedHub, token: str, path: str = "/t/acme/mcp") -> list[str] 
 @pytest.fixture
 def issued(hub: EmbeddedHub, tenant: Tenant, offer: Any) -> tuple[ServiceClient, str]:
     offer("calculator", "count", "echo")
-    return service_clients.create(tenant, "Nightly report", scopes_of_key={"tool_patterns": ["echo", "count"]})
+    return service_clients.create(tenant, "Nightly report", tool_patterns=["echo", "count"])
 
 
 @pytest.fixture

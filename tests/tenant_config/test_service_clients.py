@@ -111,7 +111,7 @@ def test_a_change_is_previewed_with_both_sides_and_recorded(
 def test_a_client_with_a_secret_is_changed_where_it_exists_and_keeps_its_secret(
     applied: Any, planned: Any, tenant: Tenant
 ) -> None:
-    row, secret = service_clients.create(tenant, "Nightly", scopes_of_key={"tool_patterns": ["a"]})
+    row, secret = service_clients.create(tenant, "Nightly", tool_patterns=["a"])
     before = OAuthClient.objects.values().get()
     text = export(tenant)
     assert secret not in text

@@ -267,7 +267,7 @@ DOCUMENT_SECTIONS: Final = (
 # Service clients by name. Those without `public_keys` have a secret, which is never in a file.
 SERVICE_CLIENTS: Final = "service_clients"
 CLIENT_MODEL: Final = ServiceClient
-CLIENT_FIELDS: Final = (*keys.SCOPES, *keys.LISTING, *keys.LIMITS, "expires_at", "public_keys")
+CLIENT_FIELDS: Final = (*keys.SETTINGS, "expires_at", "public_keys")
 # All fields of the tenant's admin pages. The slug is left out: clients know the tenant by it, and it does not change.
 TENANT_FIELDS: Final = tuple(
     field.name for field in Tenant._meta.concrete_fields if field.editable and field.name != "slug"

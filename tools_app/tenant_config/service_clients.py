@@ -83,10 +83,7 @@ def take(step: Step, row: ServiceClient, by: User | None) -> None:
             public_keys=after["public_keys"],
             expires_at=row.expires_at,
             created_by=by,
-            scopes_of_key={name: getattr(row, name) for name in keys.SCOPES},
-            limits={name: getattr(row, name) for name in keys.LIMITS},
-            toolset=toolset,
-            presentation=row.presentation,
+            **{**{name: getattr(row, name) for name in keys.SETTINGS}, "toolset": toolset},
         )
         return
     row.toolset = toolset

@@ -28,7 +28,7 @@ from tools_app.audit.changes.changes import Actor
 from tools_app.core.ids import new_id
 from tools_app.identity.principal import client_ip_of, rate_limit_key
 from tools_app.models import Invitation, Via
-from tools_app.tenants import invitation_changes, invitations
+from tools_app.tenants import invitations
 from tools_app.tenants.invitations import State
 from tools_app.tenants.limits import limits
 from tools_app.tenants.limits.quotas import ConcurrencyLimit
@@ -193,7 +193,7 @@ def _joined(request: HttpRequest, row: Invitation, person: User, *, confirmed: b
 
 def _accepted(request: HttpRequest, row: Invitation, person: User, *, confirmed: bool) -> bool:
     with changes.recording_as(Actor(person, Via.ADMIN, client_ip_of(request))):
-        return invitation_changes.accept(row, person, confirmed=confirmed)
+        return invitations.accept(row, person, confirmed=confirmed)
 
 
 def _welcome(request: HttpRequest, row: Invitation, person: User) -> HttpResponse:

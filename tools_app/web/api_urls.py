@@ -26,10 +26,7 @@ from tools_app.identity.api.issuers import Issuers
 from tools_app.identity.api.personal_tokens import Me, Tokens
 from tools_app.identity.api.scopes import Scopes
 from tools_app.identity.api.service_clients import ServiceClients
-from tools_app.tenants.api.invitations import Invitations
-from tools_app.tenants.api.keys import Keys
-from tools_app.tenants.api.members import Members
-from tools_app.tenants.api.tenants import Tenants
+from tools_app.tenants.api import Invitations, Keys, Members, Tenants
 from tools_app.upstreams.api.credentials import UpstreamCredentials
 from tools_app.upstreams.api.upstreams import UpstreamItems, Upstreams
 from tools_app.web.api.documentation import Browser, Document

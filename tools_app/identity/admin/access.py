@@ -5,12 +5,12 @@ from typing import Any, Final
 from django import forms
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
-from tools_app.models import ApiKey, Connection
+from tools_app.models import Connection
 from tools_app.tenants.admin.key_forms import ApiKeyForm
-from tools_app.tenants.keys import LIMITS, LISTING, SCOPES
+from tools_app.tenants.keys import LIMITS, SETTINGS
 from tools_app.web.admin.conflicts import ConflictForm
 
-FIELDS: Final = ("expires_at", *SCOPES, *LISTING, *LIMITS)
+FIELDS: Final = ("expires_at", *SETTINGS)
 
 
 class MomentInput(forms.DateTimeInput):
@@ -32,8 +32,7 @@ class AccessForm(ConflictForm, ApiKeyForm):
         help_text="Empty: it ends when the person leaves the tenant or somebody ends it.",
     )
 
-    class Meta:
-        model = ApiKey
+    class Meta(ApiKeyForm.Meta):
         fields = FIELDS
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -44,7 +43,7 @@ class AccessForm(ConflictForm, ApiKeyForm):
             " anything. tool=search is exactly the tool search, and so are prompt= and resource=. Empty: all. When the"
             " client asks for access again, the person can choose other names; methods and limits stay."
         )
-        for name in LISTING:
+        for name in ("toolset", "presentation"):
             choices = self.fields[name].choices  # type: ignore[attr-defined] # both are fields with choices
             self.fields[name].widget = UnfoldAdminSelectWidget(choices=choices)
         for name in LIMITS:

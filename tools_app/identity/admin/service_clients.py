@@ -18,7 +18,7 @@ from tools_app.identity.oauth import service_client_changes as service_changes
 from tools_app.models import ServiceClient
 from tools_app.tenants import keys
 from tools_app.tenants.admin.key_forms import ApiKeyForm
-from tools_app.tenants.admin.keys import preview_of
+from tools_app.tenants.admin.keys import SCOPES, preview_of
 from tools_app.tenants.admin.status import StatusFilter, status_of
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.tenants.snippets import clients as snippets
@@ -115,9 +115,8 @@ class ServiceClientAdmin(ScopedAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> list[tuple[str | None, dict[str, Any]]]:
         signs = obj is None or bool(obj.connection.client.jwks)
         settings = (None, {"fields": ("tenant", "name", "expires_at", *(["public_keys"] if signs else []))})
-        scopes = ("Scopes", {"fields": ("tool_patterns", "toolset", "gets", "presentation", "methods", "networks")})
         limits = fields.limits_fieldset(fields.KEY_LIMITS)
-        return [settings, scopes, limits, *([("Details", {"fields": FACTS})] if obj else [])]
+        return [settings, SCOPES, limits, *([("Details", {"fields": FACTS})] if obj else [])]
 
     def get_urls(self) -> list[Any]:
         """Return the URLs of the admin and of the page of a new secret."""
@@ -159,10 +158,7 @@ class ServiceClientAdmin(ScopedAdmin):
             public_keys=public_keys,
             expires_at=obj.expires_at,
             created_by=writer(request),
-            scopes_of_key={name: getattr(obj, name) for name in keys.SCOPES},
-            toolset=obj.toolset,
-            presentation=obj.presentation,
-            limits={name: getattr(obj, name) for name in keys.LIMITS},
+            **{name: getattr(obj, name) for name in keys.SETTINGS},
         )
         obj.pk, obj.prefix = row.pk, row.prefix
 

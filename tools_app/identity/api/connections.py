@@ -12,8 +12,8 @@ from rest_framework.response import Response
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.identity.oauth import clients, connection_changes, hosts, tokens
 from tools_app.models import ClientPolicy, Connection, SignInEvent, SignInStep, Tenant
-from tools_app.tenants.api.keys import KeyRow
-from tools_app.tenants.keys import LIMITS, LISTING, SCOPES
+from tools_app.tenants.keys import LIMITS, SETTINGS
+from tools_app.tenants.serializers import KeyRow
 from tools_app.web.api.fields import Choice, Text
 from tools_app.web.api.serializers import NamedRow, Row, TenantField, TenantOfRecord
 from tools_app.web.api.views import HasMembership
@@ -117,7 +117,7 @@ class AccessRow(KeyRow):
     """What a connection may use: the fields of its key that an admin changes."""
 
     class Meta(KeyRow.Meta):
-        fields = ("expires_at", *SCOPES, *LISTING, *LIMITS)
+        fields = ("expires_at", *SETTINGS)
         read_only_fields: tuple[str, ...] = ()
         fixed: tuple[str, ...] = ()
 

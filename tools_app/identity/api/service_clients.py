@@ -13,8 +13,8 @@ from rest_framework.response import Response
 from tools_app.identity.oauth import clients, key_sets, service_clients
 from tools_app.identity.oauth import service_client_changes as service_changes
 from tools_app.models import ServiceClient
-from tools_app.tenants import keys
-from tools_app.tenants.api.keys import KeyRow, KeysQuery
+from tools_app.tenants.api import KeysQuery
+from tools_app.tenants.serializers import KeyRow
 from tools_app.web.api.fields import JsonObject
 from tools_app.web.api.problems import Conflict
 from tools_app.web.api.views import HasMembership
@@ -111,18 +111,9 @@ class ServiceClients(ListMixin, Retrieved, Created, Updated, ScopedView):
 
     def add(self, wanted: serializers.BaseSerializer) -> ServiceClient:
         """Create the client."""
-        values, person = wanted.validated_data, self.request.user
-        row, secret = service_clients.create(
-            values["tenant"],
-            values["name"],
-            public_keys=values.get("public_keys"),
-            expires_at=values.get("expires_at"),
-            created_by=person if isinstance(person, User) else None,
-            scopes_of_key={name: values.get(name, ()) for name in keys.SCOPES},
-            toolset=values.get("toolset"),
-            presentation=values.get("presentation", ""),
-            limits=values,
-        )
+        person = self.request.user
+        created_by = person if isinstance(person, User) else None
+        row, secret = service_clients.create(**wanted.validated_data, created_by=created_by)
         return _with_secret(row, secret)
 
     def change(self, wanted: serializers.BaseSerializer) -> ServiceClient:

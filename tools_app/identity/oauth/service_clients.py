@@ -5,15 +5,13 @@ names, methods, limits and expiry.
 """
 
 import secrets
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any, Final
 
-from django.contrib.auth.models import User
 from django.db import transaction
 
 from tools_app.identity.oauth import clients, key_sets, scopes, tokens
-from tools_app.models import ClientSource, Connection, OAuthClient, ServiceClient, Tenant, Toolset
+from tools_app.models import ClientSource, Connection, OAuthClient, ServiceClient, Tenant
 from tools_app.tenants import keys
 from tools_app.tenants.keys import digest_of
 
@@ -26,32 +24,16 @@ def create(
     name: str,
     *,
     public_keys: Mapping[str, Any] | None = None,
-    expires_at: datetime | None = None,
-    created_by: User | None = None,
-    scopes_of_key: Mapping[str, Sequence[str]] | None = None,
-    limits: Mapping[str, int | None] | None = None,
-    toolset: Toolset | None = None,
-    presentation: str = "",
+    **fields: Any,
 ) -> tuple[ServiceClient, str]:
     """Store a service client; return it and its secret, which is "" for one that signs with `public_keys`.
 
-    Raises ValidationError.
+    `fields` are those of its key; see `keys.issue`. Raises ValidationError.
     """
     jwks = key_sets.checked(public_keys) if public_keys else None
     secret = "" if jwks else _new_secret()
     with transaction.atomic():
-        row, _ = keys.issue(
-            tenant,
-            name,
-            expires_at=expires_at,
-            created_by=created_by,
-            limits=limits,
-            toolset=toolset,
-            presentation=presentation,
-            model=ServiceClient,
-            prefix=keys.CONNECTION_PREFIX,
-            **(scopes_of_key or {}),  # type: ignore[arg-type] # the names of keys.SCOPES
-        )
+        row, _ = keys.issue(tenant, name, model=ServiceClient, prefix=keys.CONNECTION_PREFIX, **fields)
         client = OAuthClient.objects.create(
             client_id=ID_START + secrets.token_urlsafe(16),
             source=ClientSource.SERVICE,

@@ -10,7 +10,7 @@ from django.db.models import Q
 
 from tools_app.management.base import RecordedCommand
 from tools_app.models import ApiKey, Tenant
-from tools_app.tenants import key_changes, keys
+from tools_app.tenants import keys
 
 USUAL_HOURS = 24.0
 
@@ -37,7 +37,7 @@ class Command(RecordedCommand):
             raise CommandError(f"Unknown tenant: {tenant!r}.")
         old = _named(tenant, key)
         try:
-            _, new = key_changes.rotate(old, timedelta(hours=overlap_hours))
+            _, new = keys.rotate(old, timedelta(hours=overlap_hours))
         except keys.NotRotatable as problem:
             raise CommandError(str(problem)) from problem
         self.stdout.write(new)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from uuid import UUID
 
 from django import forms
@@ -13,10 +13,10 @@ from unfold.widgets import UnfoldAdminRadioSelectWidget
 from tools_app.catalog.toolsets import Resolver
 from tools_app.core.validators import ItemKind
 from tools_app.identity.patterns import PermittedNames
-from tools_app.methods.permissions import check_method, check_network
+from tools_app.methods.permissions import check_method
 from tools_app.models import ApiKey, Prompt, Resource, Tool, Toolset
-from tools_app.tenants.keys import LIMITS, LISTING, SCOPES, check_editor, check_toolset
-from tools_app.web.admin.fields import LinesField, NamesField
+from tools_app.tenants.keys import SETTINGS, check_editor
+from tools_app.web.admin.fields import LinesField, LinesTextarea, NamesField, form_field
 
 MAX_NAMES: Final = 12
 KINDS: Final[tuple[tuple[ItemKind, Any, str], ...]] = (
@@ -82,50 +82,29 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
 
     editor: User | None = None
 
-    tool_patterns = NamesField(
-        label="Names",
-        required=False,
-        placeholder="Everything in the tenant",
-        help_text="Names or URIs of the tools, prompts and resources that the key can use, one per line. * matches"
-        " anything: search_*, docs://handbook/*. tool=search is exactly the tool search, and so are prompt= and"
-        " resource=. Empty: all, including those added later.",
-    )
-    methods = LinesField(
-        label="Methods",
-        check=check_method,
-        required=False,
-        placeholder="All methods",
-        help_text="MCP methods that the key can call, one per line: tools/list, tools/*, resources/*, prompts/*,"
-        " tasks/*, subscriptions/*. Empty: all.",
-    )
-    networks = LinesField(
-        label="Networks",
-        check=check_network,
-        required=False,
-        placeholder="Any network",
-        help_text="Networks from which the key can be used, one per line: 203.0.113.0/24, 203.0.113.7, 2001:db8::/32."
-        " Behind a proxy, set MCPHUB_TRUSTED_PROXIES. Empty: any.",
-    )
-
     class Meta:
         model = ApiKey
-        fields = ("tenant", "name", "expires_at", "acts_for_creator", *SCOPES, *LISTING, *LIMITS)
+        fields = ("tenant", "name", "expires_at", "acts_for_creator", *SETTINGS)
+        formfield_callback = form_field
+        widgets: ClassVar = {
+            "tool_patterns": LinesTextarea("Everything in the tenant"),
+            "methods": LinesTextarea("All methods"),
+            "networks": LinesTextarea("Any network"),
+        }
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        chosen = self.fields.get("toolset")
-        if isinstance(chosen, forms.ModelChoiceField) and self.instance.tenant_id and chosen.queryset is not None:
-            chosen.queryset = chosen.queryset.filter(tenant=self.instance.tenant_id)
+        methods, toolset = (self.fields.get(name) for name in ("methods", "toolset"))
+        if isinstance(methods, LinesField):
+            methods.check = check_method
+        if isinstance(toolset, forms.ModelChoiceField) and self.instance.tenant_id and toolset.queryset is not None:
+            toolset.queryset = toolset.queryset.filter(tenant=self.instance.tenant_id)
 
     def clean(self) -> dict[str, Any] | None:
-        """Reject the toolset of another tenant, and changes of somebody else's key. Raises ValidationError."""
-        values = super().clean() or {}
-        tenant = values.get("tenant") or (self.instance.tenant if self.instance.tenant_id else None)
-        if tenant is not None:
-            check_toolset(tenant, values.get("toolset"))
+        """Reject changes of somebody else's key. Raises ValidationError."""
         if not self.instance._state.adding:
             check_editor(self.instance, self.editor, self.changed_data)
-        return values
+        return super().clean()
 
 
 class PreviewForm(forms.Form):

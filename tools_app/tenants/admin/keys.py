@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from tools_app.catalog.offers import offers_of
 from tools_app.models import ApiKey, Tenant
-from tools_app.tenants import key_changes, keys
+from tools_app.tenants import keys
 from tools_app.tenants.admin import connect
 from tools_app.tenants.admin import key_forms as forms
 from tools_app.tenants.admin.key_forms import ApiKeyForm, OverlapForm, PreviewForm
@@ -40,6 +40,9 @@ FACTS = (
     "created_by_name",
     full_moment("revoked_at", "revoked"),
 )
+# What the names and the toolset give access to stands below them.
+FIRST_SCOPES = ("tool_patterns", "toolset", "gets", "presentation")
+SCOPES = ("Scopes", {"fields": (*FIRST_SCOPES, *(name for name in keys.SCOPES if name not in FIRST_SCOPES))})
 
 
 def preview_of(key: ApiKey) -> SafeString:
@@ -108,9 +111,8 @@ class ApiKeyAdmin(ScopedAdmin):
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> list[tuple[str | None, dict[str, Any]]]:
         settings = (None, {"fields": ("tenant", "name", "expires_at", "acts_for_creator")})
-        scopes = ("Scopes", {"fields": ("tool_patterns", "toolset", "gets", "presentation", "methods", "networks")})
         limits = fields.limits_fieldset(fields.KEY_LIMITS)
-        return [settings, scopes, limits, *([("Details", {"fields": FACTS})] if obj else [])]
+        return [settings, SCOPES, limits, *([("Details", {"fields": FACTS})] if obj else [])]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the read-only fields: the holder of a key must not come to act for somebody else."""
@@ -200,8 +202,7 @@ class ApiKeyAdmin(ScopedAdmin):
             expires_at=obj.expires_at,
             created_by=writer(request),
             acts_for_creator=obj.acts_for_creator,
-            **{name: getattr(obj, name) for name in (*keys.SCOPES, *keys.LISTING)},
-            limits={name: getattr(obj, name) for name in keys.LIMITS},
+            **{name: getattr(obj, name) for name in keys.SETTINGS},
         )
         obj.pk, obj.prefix = row.pk, row.prefix
 
@@ -259,7 +260,7 @@ class ApiKeyAdmin(ScopedAdmin):
         if not form.is_valid():
             return self._about_overlap(request, key, form, rotating=True)
         try:
-            new, text = key_changes.rotate(key, form.chosen, writer(request))
+            new, text = keys.rotate(key, form.chosen, writer(request))
         except keys.NotRotatable as problem:
             self.message_user(request, str(problem), messages.ERROR)
             return HttpResponseRedirect(reverse("admin:tools_app_apikey_change", args=[key.pk]))
@@ -273,7 +274,7 @@ class ApiKeyAdmin(ScopedAdmin):
         if not form.is_valid():
             return self._about_overlap(request, key, form, rotating=False)
         try:
-            is_set = key_changes.set_overlap(key, form.chosen, writer(request))
+            is_set = keys.set_overlap(key, form.chosen, writer(request))
         except ValidationError as problem:
             self.message_user(request, " ".join(problem.messages), messages.ERROR)
             return HttpResponseRedirect(reverse("admin:tools_app_apikey_change", args=[key.pk]))
@@ -310,7 +311,7 @@ class ApiKeyAdmin(ScopedAdmin):
         )
 
     def _revoke(self, request: HttpRequest, chosen: list[ApiKey]) -> None:
-        revoked = [key for key in chosen if key_changes.revoke(key)]
+        revoked = [key for key in chosen if keys.revoke(key)]
         for key in revoked:
             self.log_change(request, key, "Revoked.")
         self.message_user(request, f"Keys revoked: {len(revoked)}.", messages.SUCCESS)

@@ -24,7 +24,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.models import Identity, Membership, Role
-from tools_app.tenants.members import DEFAULT_ROLE, LAST_ADMIN, ROLES_HELP, UnknownPerson, is_last_admin, person_named
+from tools_app.tenants.members import DEFAULT_ROLE, IS_MEMBER, LAST_ADMIN, UnknownPerson, is_last_admin, person_named
 from tools_app.tenants.permissions import TenantPermissions, tenant_permissions_of
 from tools_app.web.admin.columns import cut_column, full_moment, moment_column, role_badge, yes_no_column, yes_no_filter
 from tools_app.web.admin.conflicts import ConflictAdmin
@@ -49,7 +49,6 @@ class NewMemberForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Membership
         fields = ("tenant", "person", "role")
-        help_texts: ClassVar = {"role": ROLES_HELP}
 
     def clean_person(self) -> User:
         """Return the account. Raises ValidationError if no user or several users match."""
@@ -63,7 +62,7 @@ class NewMemberForm(forms.ModelForm):  # type: ignore[type-arg]
         person, tenant = self.cleaned_data.get("person"), self.cleaned_data.get("tenant")
         if person and tenant:
             if Membership.objects.filter(user=person, tenant=tenant).exists():
-                raise ValidationError({"person": "This person is already a member."})
+                raise ValidationError({"person": IS_MEMBER})
             self.instance.user = person
         return super().clean()
 
@@ -74,7 +73,6 @@ class MemberForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Membership
         fields = ("role",)
-        help_texts: ClassVar = {"role": ROLES_HELP}
 
     def clean_role(self) -> str:
         """Return the role. Raises ValidationError if the tenant would have no admin."""

@@ -25,12 +25,14 @@ from unfold.views import ChangeList
 
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.core.relations import large_columns
+from tools_app.core.text_lists import TextListField
 from tools_app.models import Toolset
 from tools_app.tenants import permissions
 from tools_app.tenants.permissions import TenantPermissions, tenant_permissions_of
 from tools_app.web.admin import json_source
 from tools_app.web.admin.conflicts import ConflictAdmin
 from tools_app.web.admin.deletion import without_link_tables
+from tools_app.web.admin.fields import form_field
 
 MAX_CHOICES = 200
 # Focusable, so that it can be scrolled with the keyboard.
@@ -134,6 +136,12 @@ class ScopedAdmin(ConflictAdmin):
 
     def _changes(self, permitted: TenantPermissions, row: Any) -> bool:
         return permitted.is_admin_anywhere if row is None else permitted.changes(self.tenant_id_of(row))
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        """Return the form field of a column. Lists of texts have one text per line."""
+        if isinstance(db_field, TextListField):
+            return form_field(db_field, **options)
+        return super().formfield_for_dbfield(db_field, request, **options)
 
     def formfield_for_choice_field(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
         """Say what an empty choice means."""

@@ -9,6 +9,7 @@ from rest_framework import serializers
 from rest_framework.exceptions import NotFound, PermissionDenied
 
 from tools_app.core.relations import related
+from tools_app.core.text_lists import TextListField
 from tools_app.models import Tenant
 from tools_app.tenants.models import MAX_SLUG_LENGTH
 from tools_app.tenants.permissions import TenantPermissions
@@ -50,6 +51,7 @@ class Row(Strict, serializers.ModelSerializer):
         models.DateTimeField: fields.Moment,
         models.UUIDField: fields.Id,
         models.JSONField: fields.JsonObject,
+        TextListField: fields.Texts,
     }
     serializer_choice_field = fields.Choice
 

@@ -21,7 +21,7 @@ from rest_framework.viewsets import GenericViewSet
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.models import Connection
 from tools_app.tenants import permissions
-from tools_app.tenants.keys import LIMITS, SCOPES
+from tools_app.tenants.keys import SETTINGS
 from tools_app.tenants.models import MAX_SLUG_LENGTH
 from tools_app.web.api.fields import UUID_TEXT, FlagParameter, Text
 from tools_app.web.api.paging import InSchema, ListQuery, next_address, page_of, within_page_bytes
@@ -34,7 +34,7 @@ LENGTH = 16
 def etag_of(row: Any) -> str | None:
     """Return the row's entity tag; None if the row has no time of change. A connection is what its key permits."""
     if isinstance(row, Connection):
-        state = "|".join(str(getattr(row.key, name)) for name in (*SCOPES, *LIMITS, "expires_at", "revoked_at"))
+        state = "|".join(str(getattr(row.key, name)) for name in (*SETTINGS, "expires_at", "revoked_at"))
     elif (changed_at := getattr(row, "updated_at", None)) is not None:
         state = changed_at.isoformat()
     else:
