@@ -24,7 +24,7 @@ from tools_app.core.ids import new_id
 from tools_app.models import ApiKey, Call, CallFigures, Membership, Role, RunningCall, Tenant, Tool
 from tools_app.runtime import hub_stats, readiness
 from tools_app.tenants import invitations
-from tools_app.web.admin import time_zone
+from tools_app.web import middleware
 from tools_app.web.dashboard import health
 
 NOW = datetime(2026, 5, 4, 12, 34, 56, tzinfo=UTC)
@@ -304,7 +304,7 @@ def test_times_are_in_the_viewers_zone_on_every_page(as_: Any, acme: World, page
     browser = as_("auditor")
     address = page("call", "change", acme.call)
     assert "2026-05-04 12:00:00.000" in browser.get(address).content.decode()
-    browser.cookies[time_zone.COOKIE] = "Asia/Tokyo"
+    browser.cookies[middleware.ZONE_COOKIE] = "Asia/Tokyo"
     assert "2026-05-04 21:00:00.000" in browser.get(address).content.decode()
     assert "Times in Asia/Tokyo" in browser.get("/admin/").content.decode()
     assert timezone.get_current_timezone_name() == "UTC"
@@ -314,9 +314,9 @@ def test_times_are_in_the_viewers_zone_on_every_page(as_: Any, acme: World, page
     "name", ["", "Mars/Phobos", "../../etc/passwd", "Europe", "a" * 5000, "UTC; Path=/", "tzdata.zi"]
 )
 def test_a_zone_that_is_none_is_utc(as_: Any, acme: World, name: str) -> None:
-    assert time_zone.zone_named(name) is None
+    assert middleware.zone_named(name) is None
     browser = as_("auditor")
-    browser.cookies[time_zone.COOKIE] = name
+    browser.cookies[middleware.ZONE_COOKIE] = name
     assert "Times in UTC" in browser.get("/admin/").content.decode()
 
 

@@ -13,9 +13,9 @@ from django.urls import reverse
 
 from tests.admin.matrix import READ, ROLES
 from tools_app.web.documentation import pages
-from tools_app.web.documentation.admin.pieces import HISTORY, PIECES, address_of, piece
-from tools_app.web.documentation.admin.views import MAX_RESULTS
+from tools_app.web.documentation.pieces import HISTORY, PIECES, address_of, piece
 from tools_app.web.documentation.search import MAX_QUERY_LENGTH
+from tools_app.web.documentation.views import MAX_RESULTS
 
 START = "/docs/"
 SLUGS = list(pages.pages())

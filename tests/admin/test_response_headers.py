@@ -16,7 +16,7 @@ from unfold.utils import convert_color
 
 import tools_app
 from tools_app.models import Resource, ResourceKind
-from tools_app.web.admin.response_headers import INERT, response_headers
+from tools_app.web.middleware import INERT, response_headers
 
 # It asks for every page.
 pytestmark = pytest.mark.slow

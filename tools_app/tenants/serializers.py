@@ -78,7 +78,12 @@ class KeyRow(Row):
     tenant = TenantField()
     status = serializers.SerializerMethodField(help_text="Whether the key is accepted now.")
     created_by = PersonField(allow_null=True)
-    toolset = Text(required=False, allow_null=True, help_text=ApiKey._meta.get_field("toolset").help_text)
+    toolset = Text(
+        required=False,
+        allow_null=True,
+        max_length=Toolset._meta.get_field("name").max_length,
+        help_text=ApiKey._meta.get_field("toolset").help_text,
+    )
     replaced_by = serializers.UUIDField(source="replaced_by_id", read_only=True, allow_null=True)
 
     class Meta:

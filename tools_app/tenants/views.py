@@ -33,8 +33,8 @@ from tools_app.tenants.invitations import State
 from tools_app.tenants.limits import limits
 from tools_app.tenants.limits.quotas import ConcurrencyLimit
 from tools_app.web.admin.login import CountedLoginForm, enter
-from tools_app.web.admin.response_headers import ORIGIN_ONLY
 from tools_app.web.admin.site import site
+from tools_app.web.middleware import ORIGIN_ONLY
 
 # Account names tried per tenant and hour: each attempt reveals whether a name is taken.
 MAX_NAMES: Final = 60

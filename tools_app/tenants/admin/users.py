@@ -29,8 +29,7 @@ from tools_app.tenants.permissions import TenantPermissions, tenant_permissions_
 from tools_app.web.admin.columns import cut_column, full_moment, moment_column, role_badge, yes_no_column, yes_no_filter
 from tools_app.web.admin.conflicts import ConflictAdmin
 from tools_app.web.admin.decorators import button, column
-from tools_app.web.admin.deletion import without_link_tables
-from tools_app.web.admin.scoping import ScopedAdmin, TenantFilter, narrow
+from tools_app.web.admin.scoping import ScopedAdmin, TenantFilter, narrow, without_link_tables
 from tools_app.web.admin.site import site
 
 NAME_CHARACTERS = "letters, digits, @, ., +, - and _"

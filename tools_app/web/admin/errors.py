@@ -11,7 +11,7 @@ from django.template.loader import render_to_string
 
 from tools_app.tenants import members
 from tools_app.web.admin.site import colors, favicon, htmx_script, site, style, zone_script
-from tools_app.web.documentation.admin.pieces import piece
+from tools_app.web.documentation.pieces import piece
 
 TEMPLATE: Final = "web/error.html"
 WITH_SIDEBAR: Final = "admin/base_site.html"

@@ -185,8 +185,7 @@ class NamesField(LinesField):
     """Names, URIs and patterns of tools, prompts and resources, and entries for exactly one of them."""
 
     def __init__(self, **options: Any) -> None:
-        bounds = {"max_lines": MAX_EXACT, "max_length": MAX_EXACT_LENGTH}
-        super().__init__(list_validators=[validate_names], **bounds, **options)
+        super().__init__(list_validators=[validate_names], max_lines=MAX_EXACT, max_length=MAX_EXACT_LENGTH, **options)
 
 
 def form_field(column: Any, **options: Any) -> Any:

@@ -4,13 +4,14 @@ Every page is based on `ScopedAdmin`, or on `RecordAdmin` for read-only records.
 treated as missing on every URL.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
+from django.apps import apps
 from django.contrib.admin.filters import SimpleListFilter
 from django.contrib.auth.models import User
 from django.db.models import ForeignKey, Model, QuerySet
@@ -31,7 +32,6 @@ from tools_app.tenants import permissions
 from tools_app.tenants.permissions import TenantPermissions, tenant_permissions_of
 from tools_app.web.admin import json_source
 from tools_app.web.admin.conflicts import ConflictAdmin
-from tools_app.web.admin.deletion import without_link_tables
 from tools_app.web.admin.fields import form_field
 
 MAX_CHOICES = 200
@@ -40,6 +40,26 @@ PRE = '<pre tabindex="0" class="bg-base-50 dark:bg-base-800 font-mono max-w-4xl 
 text-xs" style="max-height: 30rem; white-space: pre-wrap; overflow-wrap: anywhere">{}</pre>'
 
 NARROW = '<span class="hub-cut" title="{0}">{0}</span>'
+
+
+@cache
+def _link_tables() -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return the names of the models that Django makes for many-to-many fields, and what their rows begin with."""
+    # A row without a page is listed as its kind and its text.
+    linking = [model._meta for model in apps.get_models(include_auto_created=True) if model._meta.auto_created]
+    plural = frozenset(str(meta.verbose_name_plural) for meta in linking)
+    return plural, tuple(f"{capfirst(str(meta.verbose_name))}: " for meta in linking)
+
+
+def without_link_tables(rows: Iterable[Any], counts: dict[str, int]) -> tuple[list[Any], dict[str, int]]:
+    """Return the nested list of deleted rows, and their numbers by kind, without the rows of link tables."""
+    plural, begin = _link_tables()
+    return _without(rows, begin), {name: count for name, count in counts.items() if str(name) not in plural}
+
+
+def _without(rows: Iterable[Any], begin: tuple[str, ...]) -> list[Any]:
+    remaining = (_without(row, begin) if isinstance(row, list) else row for row in rows)
+    return [row for row in remaining if row != [] and not (isinstance(row, str) and row.startswith(begin))]
 
 
 class TenantFilter(DropdownFilter):

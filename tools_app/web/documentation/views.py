@@ -15,7 +15,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.safestring import mark_safe
 from django.views.decorators.http import require_safe
 
-from tools_app.web.admin.sidebar import Group, link
+from tools_app.web.admin.site import Group, link
 from tools_app.web.documentation import pages, search
 from tools_app.web.documentation.pages import Page
 from tools_app.web.documentation.search import Hit, Index
