@@ -16,14 +16,14 @@ import httpx
 import pytest
 import redis
 
-from tests.access.limit_stores import *  # noqa: F403 - the tests of every store
-from tests.access.limit_stores import LEASE, SHORT, Outlast, Stores, places, rate
 from tests.clock import Clock
 from tests.faults.servers import OwnRedis
 from tests.services.caller import Caller
 from tests.services.conftest import REDIS_URL, Hub, started
 from tests.services.stack import Stack
 from tests.services.stack import eventually as eventually_true
+from tests.tenants.limit_stores import *  # noqa: F403 - the tests of every store
+from tests.tenants.limit_stores import LEASE, SHORT, Outlast, Stores, places, rate
 from tools_app.core import circuit_breaker
 from tools_app.tenants.limits import limits
 from tools_app.tenants.limits import redis as limits_redis

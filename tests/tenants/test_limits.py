@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.access.limit_stores import places, rate
 from tests.clock import Clock
+from tests.tenants.limit_stores import places, rate
 from tools_app.tenants.limits import limits
 from tools_app.tenants.limits.limits import LEASE_SECONDS
 from tools_app.tenants.limits.memory import MemoryStore

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.contrib.sessions.models import Session
 
-from tests.admin.test_keys import shown_key
+from tests.tenants.admin.test_keys import shown_key
 from tools_app.models import ApiKey, Invitation, PersonalToken
 from tools_app.tenants import keys
 from tools_app.web.admin import shown_once

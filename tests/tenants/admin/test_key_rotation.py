@@ -9,7 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from tests.admin.test_keys import issue, shown_key
+from tests.tenants.admin.test_keys import issue, shown_key
 from tools_app.identity.principal import UNRESTRICTED_METHODS
 from tools_app.methods import permissions
 from tools_app.methods.context import _handlers

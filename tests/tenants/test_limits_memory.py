@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.access.limit_stores import *  # noqa: F403 - the tests of every store
-from tests.access.limit_stores import SHORT, Outlast, Stores, rate
 from tests.clock import Clock
+from tests.tenants.limit_stores import *  # noqa: F403 - the tests of every store
+from tests.tenants.limit_stores import SHORT, Outlast, Stores, rate
 from tools_app.tenants.limits import memory as limits_memory
 from tools_app.tenants.limits.memory import BUCKETS, MemoryStore
 from tools_app.tenants.limits.quotas import ConcurrencyLimit

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from tests.admin import test_roles
-from tests.admin.matrix import PAGES, UNASKED
-from tests.admin.test_roles import address
+from tests.tenants.admin import test_roles
+from tests.tenants.admin.matrix import PAGES, UNASKED
+from tests.tenants.admin.test_roles import address
 
 # They submit every field of every form.
 pytestmark = [pytest.mark.slow, pytest.mark.postgresql]

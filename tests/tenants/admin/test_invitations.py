@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from tests.admin.test_roles import MAX_QUERIES
+from tests.tenants.admin.test_roles import MAX_QUERIES
 from tests.worlds import person
 from tools_app.core.telemetry.scrubbing import scrubbed
 from tools_app.models import Action, Change, Invitation, Membership, Role

@@ -13,7 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern, URLResolver, reverse
 from django.utils import timezone
 
-from tests.admin.matrix import (
+from tests.pages import rows_of
+from tests.tenants.admin.matrix import (
     FORBIDDEN,
     INSIDE,
     LOGIN,
@@ -26,7 +27,6 @@ from tests.admin.matrix import (
     Page,
     Verb,
 )
-from tests.pages import rows_of
 from tools_app.audit.changes import changes
 from tools_app.audit.changes.changes import Actor
 from tools_app.catalog.authoring import definition_of

@@ -12,9 +12,9 @@ from django.contrib.auth.models import User
 from django.urls import URLPattern
 from rest_framework import serializers
 
-from tests.api import test_roles
-from tests.api.test_roles import ENDPOINTS, address, body
 from tests.rest import ROOT, Api
+from tests.web import test_roles
+from tests.web.test_roles import ENDPOINTS, address, body
 from tests.worlds import World
 from tools_app.web.api.paging import Query
 from tools_app.web.api_urls import urlpatterns

@@ -11,7 +11,7 @@ import pytest
 from django.conf import settings
 from django.urls import reverse
 
-from tests.admin.matrix import READ, ROLES
+from tests.tenants.admin.matrix import READ, ROLES
 from tools_app.web.documentation import pages
 from tools_app.web.documentation.pieces import HISTORY, PIECES, address_of, piece
 from tools_app.web.documentation.search import MAX_QUERY_LENGTH

@@ -15,7 +15,7 @@ from tools_app.catalog.validation.resources import check_request
 from tools_app.catalog.validation.shapes import check_prompt_arguments, check_prompt_messages
 from tools_app.core.validators import validate_names
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/resources-and-prompts.md").read_text()
+PAGE = (Path(__file__).resolve().parents[3] / "docs/resources-and-prompts.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
