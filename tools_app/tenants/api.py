@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
-from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework.decorators import action
 from rest_framework.exceptions import PermissionDenied
@@ -101,13 +100,7 @@ class KeysQuery(SearchQuery):
 
     def filter_queryset(self, rows: QuerySet[ApiKey], filters: dict[str, Any]) -> QuerySet[ApiKey]:
         """Return those of `rows` that match the validated parameters."""
-        match filters.pop("status", None):
-            case "active":
-                rows = keys.valid_keys(rows)
-            case "expired":
-                rows = rows.filter(expires_at__lte=timezone.now(), revoked_at=None)
-            case "revoked":
-                rows = rows.exclude(revoked_at=None)
+        rows = keys.with_status(rows, filters.pop("status", None))
         return super().filter_queryset(rows, filters)
 
 

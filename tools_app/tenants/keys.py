@@ -218,6 +218,22 @@ def valid_keys(rows: QuerySet[ApiKey], now: datetime | None = None) -> QuerySet[
     return rows.filter(Q(expires_at=None) | Q(expires_at__gt=now), revoked_at=None)
 
 
+def with_status(rows: QuerySet[ApiKey], status: str | None) -> QuerySet[ApiKey]:
+    """Return those of `rows` that are `active`, expire `soon`, or are `replaced`, `expired` or `revoked`; None: all."""
+    match status:
+        case "active":
+            return valid_keys(rows)
+        case "soon":
+            return expiring_soon(rows)
+        case "replaced":
+            return rows.filter(revoked_at=None, replaced_by__isnull=False)
+        case "expired":
+            return rows.filter(revoked_at=None, expires_at__lte=timezone.now())
+        case "revoked":
+            return rows.exclude(revoked_at=None)
+    return rows
+
+
 def bounded_overlap(overlap: timedelta) -> timedelta:
     """Limit an overlap to the allowed range."""
     return min(max(overlap, timedelta()), MAX_OVERLAP)

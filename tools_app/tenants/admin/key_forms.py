@@ -1,7 +1,6 @@
 """Forms of API keys: settings, scopes (one per line) and what they give access to, and the overlap of a rotated key."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Final
 from uuid import UUID
@@ -26,45 +25,25 @@ KINDS: Final[tuple[tuple[ItemKind, Any, str], ...]] = (
 )
 
 
-@dataclass(frozen=True)
-class MatchingNames:
-    """The names of one kind that a key can use, and the number of enabled objects of this kind."""
-
-    kind: str
-    names: list[str]
-    total: int
-
-    def __str__(self) -> str:
-        things = self.kind if self.total == 1 else f"{self.kind}s"
-        if not self.names:
-            return f"none of {self.total} {things}" if self.total else f"no {things}"
-        more = f" and {len(self.names) - MAX_NAMES} more" if len(self.names) > MAX_NAMES else ""
-        return f"{len(self.names)} of {self.total} {things} ({', '.join(self.names[:MAX_NAMES])}{more})"
-
-
-def matching_names(tenant_id: UUID, entries: Sequence[str], toolset_id: UUID | None = None) -> list[MatchingNames]:
-    """Return what a key with these names can use, of the tools those of its toolset; without both, everything."""
-    names = PermittedNames(entries) if entries else None
-    return [_of_kind(tenant_id, names, toolset_id, kind) for kind in KINDS]
-
-
 def described_access(tenant_id: UUID, entries: Sequence[str], toolset_id: UUID | None = None) -> str:
-    """Return what a key with these names and this toolset can use as one sentence."""
-    return f"This key can use {'; '.join(map(str, matching_names(tenant_id, entries, toolset_id)))}."
-
-
-def _of_kind(
-    tenant_id: UUID, permitted: PermittedNames | None, toolset_id: UUID | None, kind: tuple[ItemKind, Any, str]
-) -> MatchingNames:
-    word, model, field = kind
-    rows = model.objects.filter(tenant=tenant_id, enabled=True).order_by(field)
-    names = list(rows.values_list(field, flat=True))
-    found = [name for name in names if permitted is None or permitted.have(word, name)]
-    if model is Tool and toolset_id is not None:
-        row = Toolset.objects.filter(tenant=tenant_id, pk=toolset_id).first()
-        belonging = Resolver(found).resolve(row.tools if row else ()).names
-        found = [name for name in found if name in belonging]
-    return MatchingNames(word, found, len(names))
+    """Return as one sentence what a key with these names can use, of the tools those of its toolset."""
+    permitted = PermittedNames(entries) if entries else None
+    parts = []
+    for kind, model, field in KINDS:
+        rows = model.objects.filter(tenant=tenant_id, enabled=True).order_by(field)
+        every = list(rows.values_list(field, flat=True))
+        names = [name for name in every if permitted is None or permitted.have(kind, name)]
+        if model is Tool and toolset_id is not None:
+            row = Toolset.objects.filter(tenant=tenant_id, pk=toolset_id).first()
+            belonging = Resolver(names).resolve(row.tools if row else ()).names
+            names = [name for name in names if name in belonging]
+        total = f"{len(every)} {kind if len(every) == 1 else f'{kind}s'}"
+        if names:
+            more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+            parts.append(f"{len(names)} of {total} ({', '.join(names[:MAX_NAMES])}{more})")
+        else:
+            parts.append(f"none of {total}" if every else f"no {kind}s")
+    return f"This key can use {'; '.join(parts)}."
 
 
 OVERLAPS: Final = {

@@ -2,7 +2,6 @@
 
 from typing import Any
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -21,7 +20,7 @@ from tools_app.tenants import keys
 from tools_app.tenants.admin import connect
 from tools_app.tenants.admin import key_forms as forms
 from tools_app.tenants.admin.key_forms import ApiKeyForm, OverlapForm, PreviewForm
-from tools_app.tenants.admin.status import StatusFilter, has_overlap, notes_on, status_of
+from tools_app.tenants.admin.status import StatusFilter, notes_on, status_of
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin import fields, shown_once
 from tools_app.web.admin.columns import cut_column, full_moment, moment_column
@@ -99,11 +98,6 @@ class ApiKeyAdmin(ScopedAdmin):
             Script("tools_app/tenants/key_preview.js", type="module"),
             Script("tools_app/tenants/key_names.js", type="module"),
         )
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        # The new key, held only until its request is answered.
-        self._issued: WeakKeyDictionary[HttpRequest, str] = WeakKeyDictionary()
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
         """Return the keys of the user's tenants, without those behind connections."""
@@ -184,7 +178,8 @@ class ApiKeyAdmin(ScopedAdmin):
     def has_overlap_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         """Return whether this key was replaced and this user may change how long it stays valid."""
         key = self.get_object(request, object_id) if object_id else None
-        return self.has_change_permission(request, key) and (key is None or has_overlap(key))
+        is_replaced = key is None or (key.revoked_at is None and key.replaced_by_id is not None)
+        return self.has_change_permission(request, key) and is_replaced
 
     def has_connect_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         """Return whether this user may see how to connect clients with this key."""
@@ -196,7 +191,7 @@ class ApiKeyAdmin(ScopedAdmin):
         if change:
             super().save_model(request, obj, form, change)
             return
-        row, self._issued[request] = keys.issue(
+        row, key = keys.issue(
             obj.tenant,
             obj.name,
             expires_at=obj.expires_at,
@@ -205,14 +200,11 @@ class ApiKeyAdmin(ScopedAdmin):
             **{name: getattr(obj, name) for name in keys.SETTINGS},
         )
         obj.pk, obj.prefix = row.pk, row.prefix
+        shown_once.store(request, row, {"key": key})
 
     def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:
         """Redirect to the page that shows the key once."""
-        return self._to_issued(request, obj, self._issued.pop(request))
-
-    def _to_issued(self, request: HttpRequest, key: ApiKey, text: str) -> HttpResponse:
-        shown_once.store(request, key, {"key": text})
-        return HttpResponseRedirect(reverse("admin:tools_app_apikey_issued", args=[key.pk]))
+        return HttpResponseRedirect(reverse("admin:tools_app_apikey_issued", args=[obj.pk]))
 
     def issued(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show a new key once, and say afterwards that it was shown."""
@@ -265,7 +257,8 @@ class ApiKeyAdmin(ScopedAdmin):
             self.message_user(request, str(problem), messages.ERROR)
             return HttpResponseRedirect(reverse("admin:tools_app_apikey_change", args=[key.pk]))
         self.log_change(request, key, f"Rotated. The new key is {new}.")
-        return self._to_issued(request, new, text)
+        shown_once.store(request, new, {"key": text})
+        return HttpResponseRedirect(reverse("admin:tools_app_apikey_issued", args=[new.pk]))
 
     @button("Overlap", url_path="overlap", permissions=["overlap"], icon="timelapse")
     def overlap_key(self, request: HttpRequest, object_id: str) -> HttpResponse:

@@ -1,7 +1,5 @@
 """Export of a tenant's configuration as a file, and import with a preview of the changes."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django import forms
@@ -13,12 +11,11 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminTextareaWidget, UnfoldBooleanSwitchWidget
 
-from tools_app.core.diff import DiffLine
 from tools_app.models import Tenant
 from tools_app.tenant_config.document import Configuration, InvalidConfiguration, read
 from tools_app.tenant_config.export import export
 from tools_app.tenant_config.plan import ApplyError, apply, plan
-from tools_app.tenant_config.steps import Plan, Step, StepAction
+from tools_app.tenant_config.steps import Plan, StepAction
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin.decorators import button
 from tools_app.web.admin.scoping import ScopedAdmin, writer
@@ -59,16 +56,6 @@ class ConfigurationForm(forms.Form):
             return {**self.cleaned_data, "text": text, "configuration": read(text)}
         except InvalidConfiguration as problem:
             raise ValidationError([str(one) for one in problem.problems]) from problem
-
-
-@dataclass(frozen=True)
-class ShownStep:
-    """A step as listed in the preview."""
-
-    label: str
-    colour: str
-    step: Step
-    diff: list[DiffLine]
 
 
 class ConfigurationAdmin(ScopedAdmin):
@@ -124,7 +111,10 @@ class ConfigurationAdmin(ScopedAdmin):
     def _preview(self, request: HttpRequest, tenant: Tenant, form: ConfigurationForm, found: Plan) -> HttpResponse:
         page = {
             "plan": found,
-            "steps": _shown(found.steps[:MAX_STEPS]),
+            "steps": [
+                {"label": LABELS[step.doing], "colour": COLOURS[step.doing], "step": step, "diff": step.diff}
+                for step in found.steps[:MAX_STEPS]
+            ],
             "more_steps": max(0, len(found.steps) - MAX_STEPS),
             "counted": _counted(found),
             "text": form.cleaned_data["text"],
@@ -164,18 +154,6 @@ def _text_of(upload: "UploadedFile[Any] | None", text: str) -> str:
         return bytes(upload.read()).decode()
     except UnicodeDecodeError as problem:
         raise ValidationError("This file is not UTF-8 text.") from problem
-
-
-def _shown(steps: Sequence[Step]) -> list[ShownStep]:
-    return [
-        ShownStep(
-            LABELS[step.doing],
-            COLOURS[step.doing],
-            step,
-            step.diff,
-        )
-        for step in steps
-    ]
 
 
 def _counted(found: Plan) -> str:

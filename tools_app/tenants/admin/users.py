@@ -25,7 +25,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.models import Identity, Membership, Role
 from tools_app.tenants.members import DEFAULT_ROLE, IS_MEMBER, LAST_ADMIN, UnknownPerson, is_last_admin, person_named
-from tools_app.tenants.permissions import TenantPermissions, tenant_permissions_of
+from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin.columns import cut_column, full_moment, moment_column, role_badge, yes_no_column, yes_no_filter
 from tools_app.web.admin.conflicts import ConflictAdmin
 from tools_app.web.admin.decorators import button, column
@@ -243,10 +243,6 @@ class UserAdmin(ConflictAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[typ
         deleted, counts, lacking, protected = super().get_deleted_objects(objs, request)
         return *without_link_tables(deleted, counts), lacking, protected
 
-    def has_remove_factors_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Return whether this user may remove the second factors of others."""
-        return self._permissions_of(request).everything
-
     @button(
         "Remove second factors",
         url_path="remove-factors",
@@ -270,25 +266,13 @@ class UserAdmin(ConflictAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[typ
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         return super().changelist_view(request, {"title": "Users", **(extra_context or {})})
 
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return self._permissions_of(request).everything
+    def _is_superuser(self, request: HttpRequest, _obj: Any = None) -> bool:
+        return tenant_permissions_of(request).everything
 
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self._permissions_of(request).everything
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return self._permissions_of(request).everything
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self._permissions_of(request).everything
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self._permissions_of(request).everything
+    has_module_permission = has_view_permission = has_add_permission = _is_superuser
+    has_change_permission = has_delete_permission = has_remove_factors_permission = _is_superuser
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
         """Set a user's password. The whole account is saved, so it is locked from when it is read."""
         with change_log_transaction() if request.method == "POST" else nullcontext():
             return super().user_change_password(request, id, form_url)
-
-    def _permissions_of(self, request: HttpRequest) -> TenantPermissions:
-        return tenant_permissions_of(request)

@@ -83,7 +83,13 @@ def _page(request: HttpRequest, explained: ErrorText, status: int, **more: Any) 
         context |= {**site.each_context(request), "layout": WITH_SIDEBAR, "about": piece(explained.about)}
     else:
         context |= _assets()
-    context["contacts"] = _whom_to_ask(request)
+    person = getattr(request, "user", None)
+    is_member = isinstance(person, User) and not person.is_superuser
+    contacts = [
+        f"{', '.join(names)} ({'admin' if len(names) == 1 else 'admins'} of {tenant})"
+        for tenant, names in (members.admins_to_ask(person) if is_member else ())
+    ]
+    context["contacts"] = contacts or [ASK_OPERATOR]
     return HttpResponse(render_to_string(TEMPLATE, context, request), status=status)
 
 
@@ -108,15 +114,3 @@ def _assets() -> dict[str, Any]:
         "scripts": [zone_script(request), htmx_script(request)],
         "site_favicons": [{"rel": "icon", "type": "image/svg+xml", "href": favicon(request)}],
     }
-
-
-def _whom_to_ask(request: HttpRequest) -> list[str]:
-    """Return the other admins of the user's tenants, or the operator."""
-    person = getattr(request, "user", None)
-    if not isinstance(person, User) or person.is_superuser:
-        return [ASK_OPERATOR]
-    contacts = [
-        f"{', '.join(names)} ({'admin' if len(names) == 1 else 'admins'} of {tenant})"
-        for tenant, names in members.admins_to_ask(person)
-    ]
-    return contacts or [ASK_OPERATOR]

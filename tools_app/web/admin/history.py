@@ -54,7 +54,14 @@ class HistoryAdmin(ModelAdmin):
         changes = [change for change in newest if tenant_permissions_of(request).sees(change.tenant_id)]
         page = {
             "title": f"History of {row}",
-            "entries": [_entry(request, change) for change in changes],
+            "entries": [
+                Entry(
+                    change,
+                    change_values.ACTION_COLOURS[Action(change.action)],
+                    change_values.fields_of(change) if change_values.may_read_values(request, change) else None,
+                )
+                for change in changes
+            ],
             "all": f"{reverse('admin:tools_app_change_changelist')}?object={row.pk}",
             "has_more": has_more,
             "original": row,
@@ -63,12 +70,3 @@ class HistoryAdmin(ModelAdmin):
         }
         context = {**self.admin_site.each_context(request), **page, **(extra_context or {})}
         return TemplateResponse(request, "audit/change/history.html", context)
-
-
-def _entry(request: HttpRequest, change: Change) -> Entry:
-    readable = change_values.may_read_values(request, change)
-    return Entry(
-        change,
-        change_values.ACTION_COLOURS[Action(change.action)],
-        change_values.fields_of(change) if readable else None,
-    )

@@ -4,7 +4,7 @@ The page is an ordinary MCP client. It authenticates with an impersonation token
 tenant; everything else happens between the browser and `/t/SLUG/mcp`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -24,12 +24,11 @@ from tools_app.protocol import jsonrpc
 from tools_app.protocol.errors import RpcError
 from tools_app.protocol.versions import HANDSHAKE_VERSIONS, LOG_LEVELS, MODERN_VERSIONS
 from tools_app.tenants import impersonation, permissions
-from tools_app.tenants.keys import without_connections
+from tools_app.tenants.keys import valid_keys, without_connections
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.tenants.snippets import calls, clients
 from tools_app.tenants.snippets.calls import SnippetRequest
 from tools_app.web.admin.scoping import MAX_CHOICES
-from tools_app.web.dashboard.dashboard import active_keys
 from tools_app.web.playground.run_again import RunAgain, run_again_of
 
 VERSIONS: Final = (*MODERN_VERSIONS, *reversed(HANDSHAKE_VERSIONS))
@@ -65,7 +64,9 @@ def _page(site: AdminSite) -> Callable[[HttpRequest], HttpResponse]:
             raise PermissionDenied
         tool = _chosen_tool(request)
         again = run_again_of(request, request.GET.get("call"))
-        keys = _keys_run(request)
+        tenants = permissions.tenants_run_by(request.user).filter(is_active=True)
+        rows = valid_keys(without_connections(ApiKey.objects.filter(tenant__in=tenants)))
+        keys = list(rows.select_related("tenant").order_by("tenant__name", "name")[:MAX_CHOICES])
         context = {
             **site.each_context(request),
             "title": "Playground",
@@ -75,8 +76,11 @@ def _page(site: AdminSite) -> Callable[[HttpRequest], HttpResponse]:
             "again": again,
             "lacks_key": tool is not None and all(key.tenant_id != tool.tenant_id for key in keys),
             "start": {
-                "keys": [_key_facts(key) for key in keys],
-                "key": str(_chosen_key(request, keys) or ""),
+                "keys": [
+                    {"id": str(key.pk), "name": str(key), "slug": key.tenant.slug, "tenant": key.tenant.name}
+                    for key in keys
+                ],
+                "key": next((str(key.pk) for key in keys if str(key.pk) == request.GET.get("key")), ""),
                 "tenant": tool.tenant.slug if tool else "",
                 "tool": tool.name if tool else "",
                 **(_start_of(again) if again else {}),
@@ -102,7 +106,7 @@ def _start_of(again: RunAgain) -> dict[str, Any]:
 def issue_token(request: HttpRequest) -> HttpResponse:
     """Return an impersonation token for a key of a tenant that this user administers, and its lifetime in seconds."""
     key = key_run(request, request.POST.get("key"))
-    if not without_connections(ApiKey.objects.filter(active_keys(), pk=key.pk, tenant__is_active=True)).exists():
+    if not valid_keys(without_connections(ApiKey.objects.filter(pk=key.pk, tenant__is_active=True))).exists():
         problem = "This key is no longer active, or its tenant is disabled. Choose another key."
         return JsonResponse({"problem": problem}, status=409)
     try:
@@ -116,21 +120,16 @@ def write_code(request: HttpRequest) -> HttpResponse:
     """Return a request as curl and as programs, with a placeholder for the key."""
     key = key_run(request, request.POST.get("key"))
     try:
-        snippet_request = _parse_request(request.POST.get("request", ""))
+        raw = request.POST.get("request", "").encode()
+        if len(raw) > MAX_REQUEST:
+            raise RpcError(0, f"the request has more than {MAX_REQUEST} bytes.")
+        coded = msgspec.convert(jsonrpc.decode(raw, loads=orjson.loads), CodeRequest)
     except (RpcError, msgspec.ValidationError) as problem:
         return JsonResponse({"problem": f"Cannot be shown as code: {problem}"}, status=400)
+    snippet_request = SnippetRequest(coded.method, coded.params, coded.version, coded.mirrored)
     url = clients.endpoint(request.build_absolute_uri("/"), key.tenant.slug)
     writers = {"curl": calls.curl, "python": calls.python, "typescript": calls.typescript}
     return JsonResponse({name: write(url, clients.PLACEHOLDER, snippet_request) for name, write in writers.items()})
-
-
-def _parse_request(text: str) -> SnippetRequest:
-    """Parse the request. Raises RpcError or ValidationError if it is invalid."""
-    raw = text.encode()
-    if len(raw) > MAX_REQUEST:
-        raise RpcError(0, f"the request has more than {MAX_REQUEST} bytes.")
-    coded = msgspec.convert(jsonrpc.decode(raw, loads=orjson.loads), CodeRequest)
-    return SnippetRequest(coded.method, coded.params, coded.version, coded.mirrored)
 
 
 def find_records(request: HttpRequest) -> HttpResponse:
@@ -182,24 +181,8 @@ def _chosen_tool(request: HttpRequest) -> Tool | None:
     return tool
 
 
-def _chosen_key(request: HttpRequest, keys: list[ApiKey]) -> UUID | None:
-    """Return the id of the linked key, if it can be selected."""
-    wanted = request.GET.get("key")
-    return next((key.pk for key in keys if str(key.pk) == wanted), None)
-
-
 def _row(model: Any, row_id: str | None) -> Any:
     try:
         return model.objects.select_related("tenant").filter(pk=UUID(row_id or "")).first()
     except ValueError:
         return None
-
-
-def _keys_run(request: HttpRequest) -> list[ApiKey]:
-    tenants = permissions.tenants_run_by(request.user).filter(is_active=True)
-    keys = without_connections(ApiKey.objects.filter(active_keys(), tenant__in=tenants)).select_related("tenant")
-    return list(keys.order_by("tenant__name", "name")[:MAX_CHOICES])
-
-
-def _key_facts(key: ApiKey) -> Mapping[str, str]:
-    return {"id": str(key.pk), "name": str(key), "slug": key.tenant.slug, "tenant": key.tenant.name}
