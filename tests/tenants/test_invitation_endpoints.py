@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core import mail
 from django.test import Client
 from django.utils import timezone
 
@@ -86,3 +87,6 @@ def test_an_invitation_says_whether_its_mail_was_sent_and_is_made_in_any_case(
         monkeypatch.setattr(invitations, "MAX_AN_HOUR", 0)
     created = admin.post("invitations/", WANTED)
     assert (created["sent"], opens(created["link"])) == (sent, True)
+    assert [message.to for message in mail.outbox] == ([["ann@example.com"]] if sent else [])
+    # With the proof that the person reads this mail.
+    assert all(created["link"].removesuffix("/") + "." in message.body for message in mail.outbox)

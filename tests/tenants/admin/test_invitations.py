@@ -107,15 +107,6 @@ def test_a_link_is_sent_where_the_hub_can_send(as_: Any, page: Any, acme: Any, s
     assert "was also sent" in response.content.decode()
 
 
-def test_a_link_of_the_rest_api_is_sent_and_told(as_: Any, acme: Any, settings: Any) -> None:
-    settings.MCPHUB_EMAIL_URL = "smtp://mail.example.com"
-    body = {"tenant": "acme", "email": EMAIL, "role": "auditor"}
-    response = as_("admin").post("/api/v1/invitations/", body, content_type="application/json")
-    (message,) = mail.outbox
-    assert message.to == [EMAIL]
-    assert response.json()["link"].removesuffix("/") + "." in message.body
-
-
 def test_no_tenant_sends_mail_without_end(issued: Any, settings: Any) -> None:
     settings.MCPHUB_EMAIL_URL = "memorymail://"
     row, _ = issued

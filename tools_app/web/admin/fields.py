@@ -90,17 +90,6 @@ class JsonTextField(forms.Field):
             source = json_source.parse(value)
         except json_source.JsonProblem as problem:
             raise ValidationError(str(problem), code="json") from problem
-        self._check(source)
-        return source.value
-
-    def has_changed(self, initial: Any, data: Any) -> bool:
-        """Return whether the value changed, ignoring formatting."""
-        try:
-            return bool(self.to_python(data) != initial)
-        except ValidationError:
-            return True
-
-    def _check(self, source: json_source.JsonSource) -> None:
         if self.kind and not isinstance(source.value, self.kind):
             raise ValidationError(f"Line 1: enter {KINDS[self.kind]}.", code="kind")
         if fault := json_size_fault(source.value, self.max_bytes):
@@ -109,6 +98,14 @@ class JsonTextField(forms.Field):
         lines = sorted((source.line_of(problem.path), str(problem)) for problem in problems)
         if lines:
             raise ValidationError([f"Line {line}: {problem}" for line, problem in lines])
+        return source.value
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        """Return whether the value changed, ignoring formatting."""
+        try:
+            return bool(self.to_python(data) != initial)
+        except ValidationError:
+            return True
 
 
 MAX_LINES = 200

@@ -212,7 +212,15 @@ class ScopedAdmin(ConflictAdmin):
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Allow only the lookups of the filters: any other could be used to guess the value of a hidden column."""
-        return any(_offers(entry, lookup) for entry in self.get_list_filter(request))
+        for entry in self.get_list_filter(request):
+            if isinstance(entry, type) and issubclass(entry, SimpleListFilter):
+                allowed = lookup == entry.parameter_name
+            else:
+                field = entry if isinstance(entry, str) else entry[0]
+                allowed = lookup == field or lookup.startswith(f"{field}_")
+            if allowed:
+                return True
+        return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: "ModelForm[Any]", change: bool) -> None:
         """Save only the changed fields, so that concurrent changes (a revocation) are not overwritten."""
@@ -278,10 +286,3 @@ def json_block(value: Any) -> SafeString:
 def text_block(text: str) -> SafeString:
     """Return an escaped text in a monospaced font."""
     return format_html(PRE, text)
-
-
-def _offers(entry: Any, lookup: str) -> bool:
-    if isinstance(entry, type) and issubclass(entry, SimpleListFilter):
-        return lookup == entry.parameter_name
-    field = entry if isinstance(entry, str) else entry[0]
-    return lookup == field or lookup.startswith(f"{field}_")

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_safe
 from tools_app.web.admin.site import Group, link
 from tools_app.web.documentation import pages, search
 from tools_app.web.documentation.pages import Page
-from tools_app.web.documentation.search import Hit, Index
+from tools_app.web.documentation.search import Hit
 
 MAX_RESULTS: Final = 30
 
@@ -43,10 +43,15 @@ def urls(site: AdminSite) -> list[URLPattern]:
 def _start(site: AdminSite) -> Any:
     def start(request: HttpRequest) -> HttpResponse:
         query = request.GET.get("q", "").replace("\0", "").strip()[: search.MAX_QUERY_LENGTH]
+        index = search.index()
+        results = []
+        for hit in index.search(query)[:MAX_RESULTS]:
+            url = f"{reverse('docs-page', args=[pages.slug_of(hit.path)])}#{hit.anchor}"
+            results.append(Result(hit, url, index.marked(hit.snippet, query)))
         context = {
             **_frame(site, request),
             "query": query,
-            "results": list(_results(search.index(), query)),
+            "results": results,
             "groups": list(pages.groups()),
         }
         return TemplateResponse(request, "web/documentation/start.html", context)
@@ -65,12 +70,6 @@ def _page(site: AdminSite) -> Any:
         return TemplateResponse(request, "web/documentation/page.html", context)
 
     return page
-
-
-def _results(index: Index, query: str) -> Iterator[Result]:
-    for hit in index.search(query)[:MAX_RESULTS]:
-        url = f"{reverse('docs-page', args=[pages.slug_of(hit.path)])}#{hit.anchor}"
-        yield Result(hit, url, index.marked(hit.snippet, query))
 
 
 def _frame(site: AdminSite, request: HttpRequest, page: Page | None = None) -> dict[str, Any]:

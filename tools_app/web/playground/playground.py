@@ -29,7 +29,7 @@ from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.tenants.snippets import calls, clients
 from tools_app.tenants.snippets.calls import SnippetRequest
 from tools_app.web.admin.scoping import MAX_CHOICES
-from tools_app.web.playground.run_again import RunAgain, run_again_of
+from tools_app.web.playground.run_again import run_again_of
 
 VERSIONS: Final = (*MODERN_VERSIONS, *reversed(HANDSHAKE_VERSIONS))
 MAX_RECORDS: Final = 20
@@ -67,6 +67,12 @@ def _page(site: AdminSite) -> Callable[[HttpRequest], HttpResponse]:
         tenants = permissions.tenants_run_by(request.user).filter(is_active=True)
         rows = valid_keys(without_connections(ApiKey.objects.filter(tenant__in=tenants)))
         keys = list(rows.select_related("tenant").order_by("tenant__name", "name")[:MAX_CHOICES])
+        again_start: dict[str, Any] = {}
+        if again is not None:
+            call = again.call
+            slug = call.tenant.slug if call.tenant else ""
+            again_start = {"tenant": slug, "tool": call.tool_name, "arguments": again.arguments}
+            again_start["key"] = str(call.api_key_id or "")
         context = {
             **site.each_context(request),
             "title": "Playground",
@@ -83,7 +89,7 @@ def _page(site: AdminSite) -> Callable[[HttpRequest], HttpResponse]:
                 "key": next((str(key.pk) for key in keys if str(key.pk) == request.GET.get("key")), ""),
                 "tenant": tool.tenant.slug if tool else "",
                 "tool": tool.name if tool else "",
-                **(_start_of(again) if again else {}),
+                **again_start,
                 "versions": VERSIONS,
                 "modern": MODERN_VERSIONS,
                 "levels": LOG_LEVELS,
@@ -95,12 +101,6 @@ def _page(site: AdminSite) -> Callable[[HttpRequest], HttpResponse]:
         return TemplateResponse(request, "web/playground.html", context)
 
     return page
-
-
-def _start_of(again: RunAgain) -> dict[str, Any]:
-    call = again.call
-    slug = call.tenant.slug if call.tenant else ""
-    return {"key": str(call.api_key_id or ""), "tenant": slug, "tool": call.tool_name, "arguments": again.arguments}
 
 
 def issue_token(request: HttpRequest) -> HttpResponse:
