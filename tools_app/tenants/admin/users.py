@@ -266,7 +266,7 @@ class UserAdmin(ConflictAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[typ
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         return super().changelist_view(request, {"title": "Users", **(extra_context or {})})
 
-    def _is_superuser(self, request: HttpRequest, _obj: Any = None) -> bool:
+    def _is_superuser(self, request: HttpRequest, obj: Any = None) -> bool:
         return tenant_permissions_of(request).everything
 
     has_module_permission = has_view_permission = has_add_permission = _is_superuser

@@ -84,10 +84,9 @@ def _page(request: HttpRequest, explained: ErrorText, status: int, **more: Any) 
     else:
         context |= _assets()
     person = getattr(request, "user", None)
-    is_member = isinstance(person, User) and not person.is_superuser
+    asked = members.admins_to_ask(person) if isinstance(person, User) and not person.is_superuser else []
     contacts = [
-        f"{', '.join(names)} ({'admin' if len(names) == 1 else 'admins'} of {tenant})"
-        for tenant, names in (members.admins_to_ask(person) if is_member else ())
+        f"{', '.join(names)} ({'admin' if len(names) == 1 else 'admins'} of {tenant})" for tenant, names in asked
     ]
     context["contacts"] = contacts or [ASK_OPERATOR]
     return HttpResponse(render_to_string(TEMPLATE, context, request), status=status)

@@ -138,7 +138,9 @@ class PageRenderer(RendererHTML):
             f'<button type="button" data-copy="{name}">Copy</button></div>\n'
         )
 
-    code_block = fence
+    def code_block(self, tokens: Sequence[Token], idx: int, *rest: Any) -> str:
+        """Return a code block."""
+        return self.fence(tokens, idx, *rest)
 
     def heading_open(self, tokens: Sequence[Token], idx: int, *_rest: Any) -> str:
         """Return the start of a heading with its anchor."""
@@ -169,7 +171,9 @@ class PageRenderer(RendererHTML):
         """Leave HTML out."""
         return ""
 
-    html_inline = html_block
+    def html_inline(self, *_rendered: Any) -> str:
+        """Leave HTML out."""
+        return ""
 
 
 _parser = MarkdownIt("commonmark", renderer_cls=PageRenderer).enable("table")
