@@ -218,8 +218,7 @@ class ApiKey(CallerLimited):
         blank=True,
         on_delete=models.RESTRICT,
         related_name="keys",
-        help_text="Name of a toolset. Of the tools that the names permit, the key can use only those of this toolset."
-        " Empty: all of them.",
+        help_text="Of the tools that the names permit, only those of this toolset. Empty: all of them.",
     )
     presentation = models.CharField(
         "tools are listed",

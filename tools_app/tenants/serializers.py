@@ -82,7 +82,7 @@ class KeyRow(Row):
         required=False,
         allow_null=True,
         max_length=Toolset._meta.get_field("name").max_length,
-        help_text=ApiKey._meta.get_field("toolset").help_text,
+        help_text=f"Name of a toolset. {ApiKey._meta.get_field('toolset').help_text}",
     )
     replaced_by = serializers.UUIDField(source="replaced_by_id", read_only=True, allow_null=True)
 

@@ -106,7 +106,7 @@ def test_a_limit_is_a_number_from_zero_on(as_: Any, page: Any, acme: Any) -> Non
 
 def test_the_page_of_a_tenant_says_how_many_sessions_the_hub_allows(as_: Any, page: Any, acme: Any) -> None:
     text = as_("admin").get(page("tenant", "change", acme.tenant)).content.decode()
-    assert f"It is {DEFAULT_MAX_SESSIONS:,}." in text
+    assert f"Currently: {DEFAULT_MAX_SESSIONS:,}." in text
 
 
 def test_what_only_a_superuser_sets_says_so_to_an_admin(as_: Any, page: Any, acme: Any) -> None:

@@ -47,9 +47,9 @@ class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
         super().__init__(*args, **kwargs)
         if "keep_days" in self.fields:
             days = settings.MCPHUB_KEEP_DAYS
-            self.fields["keep_days"].help_text += f" It is {f'{days} days' if days else 'forever'} now."
+            self.fields["keep_days"].help_text += f" Currently: {f'{days} days' if days else 'forever'}."
         if "most_sessions" in self.fields:
-            self.fields["most_sessions"].help_text += f" It is {DEFAULT_MAX_SESSIONS:,}."
+            self.fields["most_sessions"].help_text += f" Currently: {DEFAULT_MAX_SESSIONS:,}."
 
 
 @admin.register(Tenant, site=site)
