@@ -382,7 +382,7 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "none", "filter": True, "validatorUrl": None},
-    "PREPROCESSING_HOOKS": ["tools_app.web.api.openapi.ours"],
+    "PREPROCESSING_HOOKS": ["tools_app.web.api.openapi.own_endpoints"],
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "tools_app.web.api.openapi.complete",

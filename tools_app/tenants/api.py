@@ -133,8 +133,8 @@ class Keys(ListMixin, Retrieved, Created, Updated, ScopedView):
         overlap = timedelta(seconds=rotation.validated_data["overlap_seconds"])
         try:
             new, key = keys.rotate(self.get_object(), overlap, cast("User", request.user))
-        except keys.NotRotatable as problem:
-            raise Conflict(str(problem)) from problem
+        except keys.NotRotatable as error:
+            raise Conflict(str(error)) from error
         vars(new)["key"] = key
         return Response(self.get_serializer(new).data, status=201)
 

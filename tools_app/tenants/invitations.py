@@ -156,8 +156,8 @@ def send(row: Invitation, token: str, base_url: str) -> None:
     )
     try:
         send_mail(f"Invitation to {tenant}", text, None, [row.email])
-    except (OSError, smtplib.SMTPException) as problem:
-        raise NotSent(f"The e-mail was not sent: {problem}") from problem
+    except (OSError, smtplib.SMTPException) as error:
+        raise NotSent(f"The e-mail was not sent: {error}") from error
 
 
 def proves_address(row: Invitation, token: str) -> bool:

@@ -176,8 +176,8 @@ class MemberRow(Row):
         if self.instance is None:
             try:
                 attrs["user"] = members.person_named(named)
-            except members.UnknownPerson as problem:
-                raise serializers.ValidationError({"person": [str(problem)]}) from problem
+            except members.UnknownPerson as error:
+                raise serializers.ValidationError({"person": [str(error)]}) from error
             if Membership.objects.filter(user=attrs["user"], tenant=attrs["tenant"]).exists():
                 raise Conflict({"person": [members.IS_MEMBER]})
             return attrs
@@ -224,8 +224,8 @@ class InvitationRow(Row):
         """Reject a person who is already a member or invited. Raises Conflict."""
         try:
             invitations.check(attrs["tenant"], attrs["email"])
-        except invitations.InvitationError as problem:
-            raise Conflict({"email": [str(problem)]}) from problem
+        except invitations.InvitationError as error:
+            raise Conflict({"email": [str(error)]}) from error
         return super().validate(attrs)
 
     def create(self, validated_data: dict[str, Any]) -> Invitation:

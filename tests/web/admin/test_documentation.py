@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from tests.tenants.admin.matrix import READ, ROLES
 from tools_app.web.documentation import pages
-from tools_app.web.documentation.pieces import HISTORY, PIECES, address_of, piece
+from tools_app.web.documentation.links import HISTORY, LINKS, address_of, link_to
 from tools_app.web.documentation.search import MAX_QUERY_LENGTH
 from tools_app.web.documentation.views import MAX_RESULTS
 
@@ -130,21 +130,21 @@ def test_pages_load_nothing_from_other_hosts(as_: Any) -> None:
     assert all(address.startswith("/static/") for pair in loaded for address in pair if address)
 
 
-@pytest.mark.parametrize("name", [*PIECES, "tools_app_tool_history"])
-def test_the_piece_of_a_page_exists(name: str) -> None:
+@pytest.mark.parametrize("name", [*LINKS, "tools_app_tool_history"])
+def test_what_a_page_links_to_exists(name: str) -> None:
     address = address_of(name)
     assert address
     slug, _, anchor = address.partition("#")
     assert slug in SLUGS
     assert not anchor or pages.pages()[slug].heading(anchor), address
-    found = piece(address)
+    found = link_to(address)
     assert found
     assert found.url == f"/docs/{slug}/" + (f"#{anchor}" if anchor else "")
 
 
-def test_the_piece_of_a_models_page_is_the_closest_one() -> None:
-    assert address_of("tools_app_tool_clone_tool") == PIECES["tools_app_tool"]
-    assert address_of("tools_app_alertdelivery_change") == PIECES["tools_app_alertdelivery"]
+def test_a_models_page_links_to_the_closest_section() -> None:
+    assert address_of("tools_app_tool_clone_tool") == LINKS["tools_app_tool"]
+    assert address_of("tools_app_alertdelivery_change") == LINKS["tools_app_alertdelivery"]
     assert address_of("tools_app_apikey_history") == HISTORY
     assert address_of("unknown") is None
 

@@ -56,8 +56,8 @@ class InvitationForm(forms.ModelForm):  # type: ignore[type-arg]
         if tenant and email:
             try:
                 invitations.check(tenant, email)
-            except InvitationError as problem:
-                raise ValidationError({"email": str(problem)}) from problem
+            except InvitationError as error:
+                raise ValidationError({"email": str(error)}) from error
         return super().clean()
 
 
@@ -225,8 +225,8 @@ class InvitationAdmin(ScopedAdmin):
         mail = f"The link was also sent to {row.email}."
         try:
             invitations.send(row, token, base_url)
-        except invitations.NotSent as problem:
-            mail = f"{problem}. Send the link to the person yourself."
+        except invitations.NotSent as error:
+            mail = f"{error}. Send the link to the person yourself."
         shown_once.store(request, row, {"link": invitations.link_of(token, base_url), "mail": mail})
 
     def link_page(self, request: HttpRequest, object_id: str) -> HttpResponse:

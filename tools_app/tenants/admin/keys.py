@@ -253,8 +253,8 @@ class ApiKeyAdmin(ScopedAdmin):
             return self._about_overlap(request, key, form, rotating=True)
         try:
             new, text = keys.rotate(key, form.chosen, writer(request))
-        except keys.NotRotatable as problem:
-            self.message_user(request, str(problem), messages.ERROR)
+        except keys.NotRotatable as error:
+            self.message_user(request, str(error), messages.ERROR)
             return HttpResponseRedirect(reverse("admin:tools_app_apikey_change", args=[key.pk]))
         self.log_change(request, key, f"Rotated. The new key is {new}.")
         shown_once.store(request, new, {"key": text})
@@ -268,8 +268,8 @@ class ApiKeyAdmin(ScopedAdmin):
             return self._about_overlap(request, key, form, rotating=False)
         try:
             is_set = keys.set_overlap(key, form.chosen, writer(request))
-        except ValidationError as problem:
-            self.message_user(request, " ".join(problem.messages), messages.ERROR)
+        except ValidationError as error:
+            self.message_user(request, " ".join(error.messages), messages.ERROR)
             return HttpResponseRedirect(reverse("admin:tools_app_apikey_change", args=[key.pk]))
         if is_set:
             self.log_change(request, key, f"Valid until {full_text(key.expires_at)}.")

@@ -54,8 +54,8 @@ class ConfigurationForm(forms.Form):
         text = _text_of(self.cleaned_data.get("file"), self.cleaned_data.get("text", ""))
         try:
             return {**self.cleaned_data, "text": text, "configuration": read(text)}
-        except InvalidConfiguration as problem:
-            raise ValidationError([str(one) for one in problem.problems]) from problem
+        except InvalidConfiguration as error:
+            raise ValidationError([str(one) for one in error.problems]) from error
 
 
 class ConfigurationAdmin(ScopedAdmin):
@@ -101,8 +101,8 @@ class ConfigurationAdmin(ScopedAdmin):
             if found.fingerprint != form.cleaned_data["fingerprint"]:
                 raise ApplyError("The tenant has changed since the preview. Review the changes again.")
             apply(found, writer(request))
-        except ApplyError as problem:
-            self.message_user(request, str(problem), messages.WARNING)
+        except ApplyError as error:
+            self.message_user(request, str(error), messages.WARNING)
             now = self.get_object(request, str(tenant.pk))
             return self._preview(request, now, form, _plan_of(request, now, form))
         self.message_user(request, f"Applied: {_counted(found)}.", messages.SUCCESS)
@@ -152,8 +152,8 @@ def _text_of(upload: "UploadedFile[Any] | None", text: str) -> str:
         raise ValidationError(too_large)
     try:
         return bytes(upload.read()).decode()
-    except UnicodeDecodeError as problem:
-        raise ValidationError("This file is not UTF-8 text.") from problem
+    except UnicodeDecodeError as error:
+        raise ValidationError("This file is not UTF-8 text.") from error
 
 
 def _counted(found: Plan) -> str:

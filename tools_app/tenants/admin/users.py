@@ -53,8 +53,8 @@ class NewMemberForm(forms.ModelForm):  # type: ignore[type-arg]
         """Return the account. Raises ValidationError if no user or several users match."""
         try:
             return person_named(self.cleaned_data["person"])
-        except UnknownPerson as problem:
-            raise ValidationError(str(problem)) from problem
+        except UnknownPerson as error:
+            raise ValidationError(str(error)) from error
 
     def clean(self) -> dict[str, Any] | None:
         """Reject a second role. Raises ValidationError."""

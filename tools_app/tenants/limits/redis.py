@@ -144,10 +144,10 @@ class _LoopClient:
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 answers: list[Answer] = await self._script(args=[msgspec.msgpack.encode(requests)])
-        except UNAVAILABLE as problem:
+        except UNAVAILABLE as error:
             # Requests that arrived meanwhile have waited long enough, too.
-            self._batches.fail_waiting(RedisUnavailable(str(problem)))
-            raise RedisUnavailable(str(problem)) from problem
+            self._batches.fail_waiting(RedisUnavailable(str(error)))
+            raise RedisUnavailable(str(error)) from error
         return answers
 
 
@@ -235,8 +235,8 @@ class RedisStore:
             return None
         try:
             answer = await self._post().send(request)
-        except RedisUnavailable as problem:
-            self.circuit.trip(problem)
+        except RedisUnavailable as error:
+            self.circuit.trip(error)
             return None
         return answer
 
@@ -245,8 +245,8 @@ class RedisStore:
             return None
         try:
             answers: list[Answer] = self._script(args=[msgspec.msgpack.encode([request])])
-        except UNAVAILABLE as problem:
-            self.circuit.trip(problem)
+        except UNAVAILABLE as error:
+            self.circuit.trip(error)
             return None
         return answers[0]
 

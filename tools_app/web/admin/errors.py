@@ -11,7 +11,7 @@ from django.template.loader import render_to_string
 
 from tools_app.tenants import members
 from tools_app.web.admin.site import colors, favicon, htmx_script, site, style, zone_script
-from tools_app.web.documentation.pieces import piece
+from tools_app.web.documentation.links import link_to
 
 TEMPLATE: Final = "web/error.html"
 WITH_SIDEBAR: Final = "admin/base_site.html"
@@ -80,7 +80,7 @@ def _page(request: HttpRequest, explained: ErrorText, status: int, **more: Any) 
     """Return a page with the sidebar for members, and one without for everybody else."""
     context = {"title": explained.title, "text": explained.text, "status": status, "layout": ALONE, **more}
     if hasattr(request, "user") and site.has_permission(request):
-        context |= {**site.each_context(request), "layout": WITH_SIDEBAR, "about": piece(explained.about)}
+        context |= {**site.each_context(request), "layout": WITH_SIDEBAR, "about": link_to(explained.about)}
     else:
         context |= _assets()
     person = getattr(request, "user", None)

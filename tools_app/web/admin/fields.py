@@ -88,8 +88,8 @@ class JsonTextField(forms.Field):
             return self.empty() if self.empty else None
         try:
             source = json_source.parse(value)
-        except json_source.JsonProblem as problem:
-            raise ValidationError(str(problem), code="json") from problem
+        except json_source.JsonProblem as error:
+            raise ValidationError(str(error), code="json") from error
         if self.kind and not isinstance(source.value, self.kind):
             raise ValidationError(f"Line 1: enter {KINDS[self.kind]}.", code="kind")
         if fault := json_size_fault(source.value, self.max_bytes):
@@ -153,8 +153,8 @@ class LinesField(forms.Field):
         for number, line in lines:
             try:
                 self._check_line(line)
-            except ValidationError as problem:
-                messages = (message.removeprefix("Entry 1: ") for message in problem.messages)
+            except ValidationError as error:
+                messages = (message.removeprefix("Entry 1: ") for message in error.messages)
                 problems += [f"Line {number}: {message}" for message in messages]
         if problems:
             raise ValidationError(problems[:MAX_TOLD], code="line")
@@ -207,8 +207,8 @@ def _lines(text: str) -> list[tuple[int, str]]:
         return [(number, line.strip()) for number, line in numbered if line.strip()]
     try:
         value = json_source.parse(text).value
-    except json_source.JsonProblem as problem:
-        raise ValidationError(f"Enter one per line. {problem}", code="json") from problem
+    except json_source.JsonProblem as error:
+        raise ValidationError(f"Enter one per line. {error}", code="json") from error
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
         raise ValidationError("Enter one per line, or a JSON list of strings.", code="json")
     return list(enumerate((entry.strip() for entry in value if entry.strip()), start=1))

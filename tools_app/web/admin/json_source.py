@@ -50,10 +50,10 @@ def parse(text: str) -> JsonSource:
     """Parse `text`. Raises JsonProblem, also for JSON that stores or clients would reject (NaN, duplicate keys)."""
     try:
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as problem:
-        raise JsonProblem(f"Line {problem.lineno}, column {problem.colno}: {problem.msg}") from problem
-    except RecursionError as problem:
-        raise JsonProblem("Nested too deeply.") from problem
+    except json.JSONDecodeError as error:
+        raise JsonProblem(f"Line {error.lineno}, column {error.colno}: {error.msg}") from error
+    except RecursionError as error:
+        raise JsonProblem("Nested too deeply.") from error
     if found := ESCAPED_NUL.search(text):
         raise JsonProblem(f"Line {text.count(chr(10), 0, found.start()) + 1}: the character \\u0000 cannot be stored.")
     level, depth = [value], 0
@@ -69,8 +69,8 @@ def parse(text: str) -> JsonSource:
         raise JsonProblem(f"Nested too deeply: at most {MAX_DEPTH} levels are allowed.")
     try:
         orjson.dumps(value)
-    except TypeError as problem:
-        raise JsonProblem(f"This cannot be stored: {problem}.") from problem
+    except TypeError as error:
+        raise JsonProblem(f"This cannot be stored: {error}.") from error
     return JsonSource(text, value)
 
 

@@ -17,7 +17,7 @@ from tools_app.tenants.admin import connect
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin import login, search
 from tools_app.web.dashboard import dashboard, health
-from tools_app.web.documentation.pieces import piece_of
+from tools_app.web.documentation.links import link_for
 from tools_app.web.playground import playground
 
 
@@ -137,7 +137,7 @@ class HubAdminSite(UnfoldAdminSite):
         return {
             **super().each_context(request),
             "colors": {},
-            "documentation": piece_of(request),
+            "documentation": link_for(request),
             "runs_any": tenant_permissions_of(request).is_admin_anywhere,
         }
 

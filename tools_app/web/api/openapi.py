@@ -106,7 +106,7 @@ class Described(AutoSchema):
         return f"{serializer_name}Page"
 
 
-def ours(endpoints: list[Any]) -> list[Any]:
+def own_endpoints(endpoints: list[Any]) -> list[Any]:
     """Return the endpoints of this API, without the health checks and the view for all other URLs."""
     return [endpoint for endpoint in endpoints if endpoint[0].startswith(ROOT) and endpoint[0] != ROOT]
 

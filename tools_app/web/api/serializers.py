@@ -118,8 +118,8 @@ class NamedRow(Row):
             self.check(row)
             if self.instance is None:
                 self.check_room(row.tenant)
-        except InvalidRow as problem:
-            raise serializers.ValidationError({meta.checked: problem.messages}) from problem
+        except InvalidRow as error:
+            raise serializers.ValidationError({meta.checked: error.messages}) from error
         name = getattr(row, meta.named)
         if meta.named in attrs:
             attrs[meta.named] = name

@@ -51,10 +51,10 @@ def tagged(response: Response, row: Any) -> Response:
 
 def check_unchanged(request: Request, row: Any) -> None:
     """Raise ChangedMeanwhile if `If-Match` names another state of the row."""
-    wanted = request.headers.get("If-Match")
-    if wanted is None:
+    header = request.headers.get("If-Match")
+    if header is None:
         return
-    tags = parse_etags(wanted)
+    tags = parse_etags(header)
     if "*" not in tags and etag_of(row) not in tags:
         raise ChangedMeanwhile
 
@@ -168,18 +168,18 @@ class Created:
     def create(self: Any, request: Request, *_args: Any, **_options: Any) -> Response:
         """Create a row."""
         with change_log_transaction():
-            wanted = self.get_serializer(data=request.data)
-            wanted.is_valid(raise_exception=True)
-            row = self.add(wanted)
+            serializer = self.get_serializer(data=request.data)
+            serializer.is_valid(raise_exception=True)
+            row = self.add(serializer)
         self.added(row)
         return tagged(Response(self.get_serializer(row).data, status=201), row)
 
     def added(self, row: Any) -> None:
         """Called after the transaction, once the row is created."""
 
-    def add(self, wanted: serializers.BaseSerializer) -> Any:
+    def add(self, serializer: serializers.BaseSerializer) -> Any:
         """Save and return the new row."""
-        return wanted.save()
+        return serializer.save()
 
 
 class Updated:
@@ -197,15 +197,15 @@ class Updated:
     def changed(self: Any, request: Request, *, partial: bool) -> Response:
         """Update a row. Raises ChangedMeanwhile if it is not the state that the client has read."""
         row = self.get_object()
-        wanted = self.get_serializer(row, data=request.data, partial=partial)
-        wanted.is_valid(raise_exception=True)
+        serializer = self.get_serializer(row, data=request.data, partial=partial)
+        serializer.is_valid(raise_exception=True)
         check_unchanged(request, row)
-        row = self.change(wanted)
+        row = self.change(serializer)
         return tagged(Response(self.get_serializer(row).data), row)
 
-    def change(self, wanted: serializers.BaseSerializer) -> Any:
+    def change(self, serializer: serializers.BaseSerializer) -> Any:
         """Save the changed fields, and return the row."""
-        return wanted.save()
+        return serializer.save()
 
 
 class Deleted:

@@ -111,8 +111,8 @@ def issue_token(request: HttpRequest) -> HttpResponse:
         return JsonResponse({"problem": problem}, status=409)
     try:
         given = impersonation.issue(key, request.user)
-    except impersonation.NotAllowed as problem:
-        raise PermissionDenied from problem
+    except impersonation.NotAllowed as error:
+        raise PermissionDenied from error
     return JsonResponse({"pass": given, "seconds": impersonation.LIFETIME_SECONDS})
 
 
@@ -124,8 +124,8 @@ def write_code(request: HttpRequest) -> HttpResponse:
         if len(raw) > MAX_REQUEST:
             raise RpcError(0, f"the request has more than {MAX_REQUEST} bytes.")
         coded = msgspec.convert(jsonrpc.decode(raw, loads=orjson.loads), CodeRequest)
-    except (RpcError, msgspec.ValidationError) as problem:
-        return JsonResponse({"problem": f"Cannot be shown as code: {problem}"}, status=400)
+    except (RpcError, msgspec.ValidationError) as error:
+        return JsonResponse({"problem": f"Cannot be shown as code: {error}"}, status=400)
     snippet_request = SnippetRequest(coded.method, coded.params, coded.version, coded.mirrored)
     url = clients.endpoint(request.build_absolute_uri("/"), key.tenant.slug)
     writers = {"curl": calls.curl, "python": calls.python, "typescript": calls.typescript}

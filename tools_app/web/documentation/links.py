@@ -1,4 +1,4 @@
-"""The piece of documentation that covers each page of the admin: a page and a heading of it.
+"""Links from each page of the admin to the documentation about it: a page and a heading of it.
 
 A new page of the admin needs its line here. The pages of a model share the line of the model, unless they have one.
 """
@@ -13,7 +13,7 @@ from django.urls import reverse
 from tools_app.web.documentation import pages
 
 # The name of a page's address, and "page#heading".
-PIECES: Final[Mapping[str, str]] = {
+LINKS: Final[Mapping[str, str]] = {
     "index": "dashboard",
     "app_list": "dashboard",
     "password_change": "people#password",
@@ -96,35 +96,35 @@ HISTORY: Final = "audit#change-log"
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A link to a piece of documentation."""
+class Link:
+    """A link to a section of the documentation."""
 
     title: str
     url: str
 
 
-def piece_of(request: HttpRequest) -> Piece | None:
-    """Return the piece for the page of a request. None outside of the admin."""
+def link_for(request: HttpRequest) -> Link | None:
+    """Return the link for the page of a request. None outside of the admin."""
     match = request.resolver_match
     if match is None or match.namespace != "admin":
         return None
     address = address_of(match.url_name or "")
-    return piece(address) if address else None
+    return link_to(address) if address else None
 
 
 def address_of(name: str) -> str | None:
     """Return "page#heading" for the name of an address in the admin."""
-    if name in PIECES:
-        return PIECES[name]
+    if name in LINKS:
+        return LINKS[name]
     if name.endswith("_history"):
         return HISTORY
     # "tools_app_tool_clone_tool" is a page of "tools_app_tool".
-    models = (known for known in PIECES if name.startswith(f"{known}_"))
+    models = (known for known in LINKS if name.startswith(f"{known}_"))
     longest = max(models, key=len, default=None)
-    return PIECES[longest] if longest else None
+    return LINKS[longest] if longest else None
 
 
-def piece(address: str) -> Piece | None:
+def link_to(address: str) -> Link | None:
     """Return the link to "page#heading". None if no documentation is installed."""
     slug, _, anchor = address.partition("#")
     page = pages.page(slug)
@@ -132,4 +132,4 @@ def piece(address: str) -> Piece | None:
         return None
     heading = page.heading(anchor)
     url = reverse("docs-page", args=[slug])
-    return Piece(f"{page.title}: {heading.text}", f"{url}#{anchor}") if heading else Piece(page.title, url)
+    return Link(f"{page.title}: {heading.text}", f"{url}#{anchor}") if heading else Link(page.title, url)
