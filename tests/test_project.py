@@ -56,6 +56,16 @@ def test_ci_tests_the_oldest_and_the_newest_python_that_the_project_names():
     assert f"Python {oldest} to {newest}" in README
 
 
+def test_the_versions_of_django_are_those_that_the_project_names():
+    """The oldest Python gets the older one, the newest Python the newer one."""
+    named = re.findall(r"Django :: (\d\.\d)", "\n".join(PYPROJECT["project"]["classifiers"]))
+    (bounds,) = (requirement.specifier for requirement in REQUIREMENTS if requirement.name == "django")
+
+    assert [version for version in ("5.1.99", "5.2.99", "6.0.99", "6.1.0") if version in bounds] == ["5.2.99", "6.0.99"]
+    assert named == ["5.2", "6.0"]
+    assert f"Django {' or '.join(named)}" in README
+
+
 def test_every_dependency_is_bounded_to_versions_that_are_tested():
     """`~=0.91` is any 0.x: where 0.91.0 is meant, nothing says so until a template is gone."""
     requirements = [*REQUIREMENTS, *(one for extra in ("postgres", "redis", "otel", "saml") for one in EXTRAS[extra])]

@@ -14,6 +14,7 @@ from tools_app.calls.invocation import FIRST_ROUND
 from tools_app.catalog.kinds.http.runner import HttpTool, http_runner, parse_config
 from tools_app.catalog.tool_api.context import ToolContext
 from tools_app.catalog.tool_api.results import CallCancelled, ToolError, ToolResult
+from tools_app.core.large_work import LARGE_BYTES
 
 Serve = Callable[..., Any]
 Http = Callable[..., bytes]
@@ -78,6 +79,20 @@ def test_an_argument_that_fits_no_request_is_refused_before_anything_is_sent(
     with pytest.raises(ToolError, match="'id'"):
         call({"base_url": service.url, "path": "{id}"}, {"id": "../admin"})
     assert not service.connected.is_set()
+
+
+def test_a_request_of_large_arguments_is_built_in_a_thread(serve: Serve, http: Http, call: Call) -> None:
+    readers: set[threading.Thread] = set()
+
+    class Tags(list[str]):
+        def __iter__(self) -> Iterator[str]:
+            readers.add(threading.current_thread())
+            return super().__iter__()
+
+    for tags, threads in ((["x"], 0), (["x"] * LARGE_BYTES, 1)):
+        readers.clear()
+        call({"base_url": serve(http(200)).url, "query": {"tag": "{tags}"}}, {"tags": Tags(tags)})
+        assert len(readers - {threading.current_thread()}) == threads
 
 
 def test_an_error_of_the_service_is_an_error_of_the_tool(serve: Serve, http: Http, call: Call) -> None:

@@ -4,14 +4,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import partial
-from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from tools_app.core import fair_scheduler
-from tools_app.core.fair_scheduler import LARGE_BYTES, FairScheduler, Group, Slot
+from tools_app.core.fair_scheduler import FairScheduler, Group, Slot
 from tools_app.protocol.errors import RpcError
 
 A, B = UUID(int=1), UUID(int=2)
@@ -235,27 +234,6 @@ async def test_a_slot_that_is_held_for_too_long_is_reclaimed() -> None:
     await iterations()
     assert acquired(scheduler, A, 1) == []
     scheduler.release(next_slot)
-
-
-@running
-async def test_large_steps_run_in_a_loop_iteration_each() -> None:
-    scheduler = FairScheduler(alone=8, together=8)
-    steps: list[str] = []
-
-    async def large() -> None:
-        await fair_scheduler.long_step(LARGE_BYTES)
-        steps.append("large")
-
-    async def small() -> None:
-        await fair_scheduler.long_step(LARGE_BYTES - 1)
-        steps.append("small")
-
-    tasks = [asyncio.create_task(scheduler.run(A, work)) for work in (large, large, large, small)]
-    while not all(task.done() for task in tasks):
-        steps.append("|")
-        await asyncio.sleep(0)
-    assert "small" in steps
-    assert "large" not in [one for one, next_one in pairwise(steps) if one == next_one]
 
 
 # --- Groups: requests without a tenant ----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from tools_app.models import Outcome
 
 NAME = re.compile(r"`(\w+)`")
 ARCHITECTURE = "docs/architecture.md"
-MAX_TERMS = 30
+MAX_TERMS = 20
 SECTIONS = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
 MESSAGE = re.compile(r"(\w+)--?>>(\w+): \S.*")
 PARTICIPANT = re.compile(r"participant (\w+)(?: as \S.*)?")

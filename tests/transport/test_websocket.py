@@ -1,17 +1,20 @@
 """Disconnects of WebSocket clients, which servers report in different ways."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from django.conf import settings
 
 from tools_app.calls import sessions
 from tools_app.core import request_memory
 from tools_app.core.request_memory import MemoryBudget
 from tools_app.models import Session
+from tools_app.protocol.close_codes import TOO_LARGE
 from tools_app.transport import state
 from tools_app.transport.connection import Connection
 from tools_app.transport.websocket import MAX_WAITING_MESSAGES, WebSocketConsumer
@@ -80,9 +83,34 @@ async def serve(consumer: WebSocketConsumer, key: str) -> list[str]:
 def test_a_client_that_is_gone_is_no_error(transactional_db: None, key: str, caplog: pytest.LogCaptureFixture) -> None:
     consumer = WebSocketConsumer()
     assert asyncio.run(serve(consumer, key)) == ["websocket.accept", "websocket.send", "websocket.close"]
+    # asyncio logs an exception of a task that nobody has asked for when the task is freed.
+    gc.collect()
     assert consumer._serving is not None
     assert consumer._serving.exception() is None
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_what_arrives_after_a_connection_was_closed_is_ignored(transactional_db: None, key: str) -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def scenario() -> None:
+        closed = asyncio.Event()
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+            if message["type"] == "websocket.close":
+                closed.set()
+
+        too_large = "x" * (settings.MCPHUB_MAX_BODY_BYTES + 1)
+        receive = receiving([too_large, too_large, PING], closed)
+        try:
+            await asyncio.wait_for(WebSocketConsumer()(scope_of(key), receive, send), WAIT_SECONDS)
+        finally:
+            state.discard()
+
+    asyncio.run(scenario())
+    assert [message["type"] for message in sent] == ["websocket.accept", "websocket.close"]
+    assert sent[-1]["code"] == TOO_LARGE
 
 
 def test_a_client_that_leaves_while_its_session_is_stored_leaves_no_open_session(

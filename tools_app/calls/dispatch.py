@@ -24,7 +24,7 @@ from tools_app.catalog import compiled
 from tools_app.catalog.compiled import CompiledTool
 from tools_app.catalog.kinds.openapi.attachments import NO_SUCH, Attachments
 from tools_app.catalog.tool_api.results import failed, size_of
-from tools_app.core import fair_scheduler, large_work
+from tools_app.core import large_work
 from tools_app.core.config import config
 from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.notifications.listener import TopicListener
@@ -116,8 +116,6 @@ async def _run(
         return await run_as_task(invocation, tool, builder, options.send_event, options.listener)
     if tool.background:
         return await run_in_worker(invocation, tool, builder, options.send_event, options.listener)
-    if builder.arguments_size >= LARGE_BYTES:
-        await fair_scheduler.long_step(builder.arguments_size)
     return await InlineCall(
         invocation, tool, builder, options.send_event, options.can_resume, respond_early=options.respond_early
     ).run()

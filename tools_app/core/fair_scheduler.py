@@ -111,14 +111,6 @@ def current_owner() -> Hashable | None:
     return None if slot is None else slot.owner.id
 
 
-async def long_step(size: int) -> None:
-    """Wait before a step whose time grows with `size` in bytes: each loop iteration runs one of them."""
-    slot = _current_slot.get()
-    if size >= LARGE_BYTES and slot is not None:
-        async with slot.scheduler.long_steps:
-            await asyncio.sleep(0)
-
-
 class FairScheduler:
     """The scheduler of one event loop.
 
@@ -138,7 +130,6 @@ class FairScheduler:
         self._alone, self._together = alone, together
         self._reclaim_after, self._max_waiting = reclaim_after, max_waiting
         self._clock = clock
-        self.long_steps = asyncio.Lock()
         self._owners: dict[Hashable, Owner] = {}
         # Those of them with waiting requests, the next one first.
         self._turns: dict[Hashable, Owner] = {}

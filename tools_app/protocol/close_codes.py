@@ -7,5 +7,6 @@ TOO_LARGE: Final = 4413
 NOT_TEXT: Final = 4415
 # The key or its tenant has too many streams, or its large messages leave no memory for another one.
 TOO_MANY: Final = 4429
+TOO_MANY_FRAMES: Final = 4430
 FAILED: Final = 4500
 STOPPING: Final = 4503

@@ -10,14 +10,17 @@ a version changes it: `persistent` of `HTTPChannel` ends a connection after its 
 import asyncio
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from daphne.server import Server
 from django.conf import settings
 from twisted.internet import reactor
 
+from tools_app.protocol.close_codes import TOO_MANY_FRAMES
 from tools_app.server.base import BACKLOG, AsyncFunction
 from tools_app.server.boundary import IDLE_SECONDS, POLL_SECONDS, Boundary
+from tools_app.server.websocket_frames import READ_BYTES, FrameLimit
 from tools_app.transport.request import CLOSE
 
 # Messages of a WebSocket, and the size of one, that wait for the application; above them the client is not read.
@@ -100,7 +103,12 @@ class _Daphne(Server):
     def create_application(self, protocol: Any, scope: Any) -> Any:
         """Start the application, and return the queue of its events."""
         events = super().create_application(protocol, scope)
-        return events if scope["type"] == "http" else _WebSocketQueue(events, protocol.transport)
+        if scope["type"] == "http":
+            return events
+        # Twisted's names. Each of its reads, up to 64 KiB by default, is parsed at once.
+        protocol.transport.bufferSize = READ_BYTES
+        protocol.dataReceived = FrameLimit(protocol.dataReceived, partial(protocol.sendClose, TOO_MANY_FRAMES)).receive
+        return _WebSocketQueue(events, protocol.transport)
 
     async def handle_reply(self, protocol: Any, message: Any) -> None:
         """Send a message, and wait until its client has read what was sent before: Daphne would buffer all of it."""

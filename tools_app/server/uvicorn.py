@@ -7,6 +7,8 @@ version changes one of them:
 - `servers` and `server_state` of a `Server`, `connections` of that, and `shutdown` of `HttpToolsProtocol` drain
   connections: `Server.shutdown` closes idle ones at once, and loses what clients have just sent on them.
 - `Config`: `get_loop_factory` makes an event loop that a hub in a thread can use.
+
+`WebSocketsSansIOProtocol` is what its option `ws="websockets-sansio"` names. Only what asyncio calls is called.
 """
 
 import asyncio
@@ -14,15 +16,23 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import uvicorn
 from django.conf import settings
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from tools_app.protocol.close_codes import TOO_MANY_FRAMES
 from tools_app.server.base import BACKLOG, AsyncFunction
 from tools_app.server.boundary import IDLE_SECONDS, POLL_SECONDS, Boundary
+from tools_app.server.websocket_frames import READ_BYTES, FrameLimit
 
 LAST_WRITES_SECONDS = 1
+# A client that is refused is still read for so long: its connection would be reset before it has read why.
+REFUSED_SECONDS = 1
+# A frame with opcode 8 (RFC 6455, §5.5.1).
+TOO_MANY_FRAMES_CLOSE = bytes([0x88, 2]) + TOO_MANY_FRAMES.to_bytes(2)
 
 
 class _Uvicorn(uvicorn.Server):
@@ -39,6 +49,50 @@ class _Uvicorn(uvicorn.Server):
         self.on_startup()
 
 
+class _WebSocket(asyncio.BufferedProtocol):
+    """uvicorn's WebSocket, which reads little at once and refuses clients that send many small frames.
+
+    Other protocols of asyncio have no say in how much is read: up to 256 KiB, which uvicorn parses at once.
+    """
+
+    _transport: asyncio.Transport
+
+    def __init__(self, **options: Any) -> None:
+        self._websocket = WebSocketsSansIOProtocol(**options)
+        self._limit = FrameLimit(self._websocket.data_received, self._refuse)
+        self._buffer = bytearray(READ_BYTES)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._websocket.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Receive the head of the handshake, which uvicorn has read."""
+        self._websocket.data_received(data)
+
+    def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._limit.receive(bytes(self._buffer[:nbytes]))
+
+    def eof_received(self) -> None:
+        self._websocket.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._websocket.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._websocket.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._websocket.resume_writing()
+
+    def _refuse(self) -> None:
+        self._transport.write(TOO_MANY_FRAMES_CLOSE)
+        asyncio.get_running_loop().call_later(REFUSED_SECONDS, self._transport.abort)
+
+
 class UvicornServer:
     """uvicorn with httptools, and with uvloop where the platform has it."""
 
@@ -49,7 +103,7 @@ class UvicornServer:
             boundary,
             interface="asgi3",
             http="httptools",
-            ws="websockets-sansio",
+            ws=_WebSocket,  # type: ignore[arg-type]
             ws_max_size=max_message_bytes,
             ws_per_message_deflate=False,
             ws_ping_interval=settings.MCPHUB_KEEPALIVE_INTERVAL,

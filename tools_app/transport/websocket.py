@@ -43,7 +43,7 @@ class WebSocketConsumer(AsyncWebsocketConsumer):
         self._inbox: asyncio.Queue[Incoming | None] = asyncio.Queue(MAX_WAITING_MESSAGES)
         self._serving: asyncio.Task[None] | None = None
         self._authenticator = RequestAuthenticator(self._http_request)
-        self._is_disconnected = False
+        self._is_disconnected = self._is_closed = False
         web = state.current()
         try:
             check_host_and_origin(self._http_request)
@@ -59,6 +59,8 @@ class WebSocketConsumer(AsyncWebsocketConsumer):
 
     async def websocket_receive(self, event: dict[str, Any]) -> None:
         """Process one frame, which is one message. Its event keeps no copy of it while it waits."""
+        if self._is_closed:
+            return
         text = event.pop("text", None)
         message = None if text is None else text.encode(errors="surrogatepass")
         del text
@@ -79,6 +81,12 @@ class WebSocketConsumer(AsyncWebsocketConsumer):
         if not await self._hand_over(Incoming(message, free)) and free is not None:
             free()
 
+    async def close(self, code: int | bool | None = None, reason: str | None = None) -> None:
+        """Close the connection, unless it is closed: what the client sent before it learns of that still arrives."""
+        if not self._is_closed:
+            self._is_closed = True
+            await super().close(code, reason)
+
     async def disconnect(self, code: int) -> None:  # noqa: ARG002 - the hook of Channels
         """End the client's requests in progress."""
         self._is_disconnected = True
@@ -97,8 +105,10 @@ class WebSocketConsumer(AsyncWebsocketConsumer):
             self._inbox.put_nowait(message)
             return True
         handing = asyncio.create_task(self._inbox.put(message))
-        await asyncio.wait({handing, self._serving}, return_when=asyncio.FIRST_COMPLETED)
-        is_handed_over = not handing.cancel()
+        try:
+            await asyncio.wait({handing, self._serving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            is_handed_over = not handing.cancel()
         if self._serving.done():
             self._empty_inbox()
         return is_handed_over

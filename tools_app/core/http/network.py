@@ -257,9 +257,6 @@ class CheckedStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)
-        if self._is_closed:
-            self._transport.abort()
-            return
         if hasattr(select, "poll"):
             self._readable = select.poll()
             self._readable.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
@@ -307,6 +304,8 @@ class CheckedStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
             async with asyncio.timeout_at(self._open_until):
                 await loop.create_connection(lambda: self, sock=self._dialed, **tls)
             self._network.check_open()
+            if self._is_closed:
+                raise httpcore2.ConnectError("the connection was closed while it opened")
         except BaseException as problem:
             await self.aclose()
             if isinstance(loop, asyncio.BaseEventLoop):

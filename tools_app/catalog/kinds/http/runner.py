@@ -24,7 +24,7 @@ from tools_app.catalog.kinds.http.response import to_contents, to_result
 from tools_app.catalog.kinds.templates import Values
 from tools_app.catalog.resource_functions import Read
 from tools_app.catalog.tool_api.context import ToolContext
-from tools_app.catalog.tool_api.results import CallCancelled, ResourceResult, ToolError, ToolResult, failed
+from tools_app.catalog.tool_api.results import CallCancelled, ResourceResult, ToolError, ToolResult, failed, size_of
 from tools_app.core import large_work
 from tools_app.core.http.addresses import parse_networks
 from tools_app.core.http.client import Outbound, Reply, RequestPolicy, exchange
@@ -96,7 +96,8 @@ class HttpSender:
 
     async def reply(self, arguments: dict[str, Any]) -> Reply:
         """Return the response. Raises ToolError for arguments that do not fit a request, and RequestFailed."""
-        request = build_request(self.config, Values(arguments, self.secrets))
+        build = partial(build_request, self.config, Values(arguments, self.secrets))
+        request = await large_work.run(size_of(arguments), build)
         return await (self._send(request) if tracing.active is None else sent(request, self._send))
 
     async def _send(self, request: Outbound) -> Reply:

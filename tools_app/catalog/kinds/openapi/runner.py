@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -10,7 +11,8 @@ from tools_app.catalog.kinds.http.runner import HttpTool, sent
 from tools_app.catalog.kinds.openapi.attachments import Attachments
 from tools_app.catalog.kinds.openapi.config import OperationConfig, SourceSettings, base_url_of, parse_operation
 from tools_app.catalog.kinds.openapi.request import Credential, build_operation
-from tools_app.catalog.tool_api.results import ToolError
+from tools_app.catalog.tool_api.results import ToolError, size_of
+from tools_app.core import large_work
 from tools_app.core.http.addresses import parse_networks
 from tools_app.core.http.client import Outbound, Reply, RequestPolicy, exchange
 from tools_app.core.http.redirects import exchange_following
@@ -94,7 +96,8 @@ class OperationSender:
             raise ToolError(f"This tool requires the secret '{self.missing[0]}', which is not set.")
         if self.attachments:
             arguments = await self.attachments.filled(arguments, self.tenant_id)
-        request = build_operation(self.config, self.base, arguments, self.credentials)
+        build = partial(build_operation, self.config, self.base, arguments, self.credentials)
+        request = await large_work.run(size_of(arguments), build)
         return await (self._send(request) if tracing.active is None else sent(request, self._send))
 
     async def _send(self, request: Outbound) -> Reply:
