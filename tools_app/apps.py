@@ -18,13 +18,13 @@ class ToolsAppConfig(AppConfig):
         from tools_app.audit.changes import signals  # noqa: PLC0415
         from tools_app.catalog import notifications, versioned  # noqa: PLC0415
         from tools_app.core import database  # noqa: PLC0415
-        from tools_app.identity.people import directory_changes  # noqa: PLC0415
+        from tools_app.identity.people import directory  # noqa: PLC0415
         from tools_app.identity.sign_in import accounts  # noqa: PLC0415
         from tools_app.upstreams import forwarding  # noqa: PLC0415
         from tools_app.upstreams.credentials import owners  # noqa: PLC0415
 
         signals.connect()
-        directory_changes.connect()
+        directory.connect_signals()
         versioned.connect()
         notifications.connect()
         accounts.connect_signals()

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.client import call_tool
 from tests.browser.hubs import PASSWORD, window
 from tests.browser.test_accessibility import held_against_the_rules
-from tests.oauth.person import Application
+from tests.identity.oauth.person import Application
 
 GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 WRONG = "This code is unknown, was used, or has expired."

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.hubs import PASSWORD, log_in, started, window
 from tests.browser.test_accessibility import held_against_the_rules
 from tests.browser.test_people import invited
-from tests.oauth.person import Application
+from tests.identity.oauth.person import Application
 
 
 def with_authenticator(page: Page) -> None:

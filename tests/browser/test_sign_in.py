@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.client import call_tool
 from tests.browser.test_accessibility import held_against_the_rules
-from tests.oauth.person import Application
+from tests.identity.oauth.person import Application
 
 
 class Callback(http.server.BaseHTTPRequestHandler):

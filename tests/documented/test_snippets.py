@@ -134,7 +134,7 @@ def with_files(words: list[str]) -> None:
 def a_client(words: list[str]) -> None:
     """Check that a client is given an endpoint and a key, or requests a token. Tests below run it or its equivalent."""
     if "https://your-hub/oauth/token" in words:
-        assert "grant_type=" in " ".join(words)  # tested in tests/oauth
+        assert "grant_type=" in " ".join(words)  # tested in tests/identity/oauth
         return
     assert re.search(r"http://127\.0\.0\.1:8000/(mcp|sse|message)\b", " ".join(words)) or "$MCPHUB/" in " ".join(words)
     assert "Authorization: Bearer " in " ".join(words)

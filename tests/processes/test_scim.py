@@ -6,7 +6,7 @@ import pytest
 from scim2_client.engines.wsgi import WSGISCIMClient
 from scim2_tester import Status, check_server
 
-from tests.sign_in.scim import ScimClient
+from tests.identity.sign_in.scim import ScimClient
 from tools_app.identity.scim import bounds
 from tools_app.models import Issuer, Tenant
 

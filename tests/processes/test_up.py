@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.oauth.person import Application, Person
+from tests.identity.oauth.person import Application, Person
 from tests.processes.hub import WAIT_SECONDS, Up, environment_of, run_each
 from tools_app.management.commands.up import _about_workers
 

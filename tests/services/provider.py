@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from tests.oauth.person import parse_form
+from tests.identity.oauth.person import parse_form
 from tests.services.conftest import Hub
 
 NEXT = "/admin/tools_app/tool/"

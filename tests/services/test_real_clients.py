@@ -22,7 +22,7 @@ import httpx
 import pytest
 
 from tests.documented.blocks import block
-from tests.oauth.person import Person, parse_form
+from tests.identity.oauth.person import Person, parse_form
 from tests.services.conftest import Hub, node_program, started
 from tests.services.stack import ROOT, WAIT_SECONDS, Stack, eventually
 from tools_app.tenants.snippets import calls, clients

@@ -22,8 +22,8 @@ from mcp.client import Client
 from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuthProvider
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.oauth.person import Application, parse_form
-from tests.oauth.test_sdk import Storage
+from tests.identity.oauth.person import Application, parse_form
+from tests.identity.oauth.test_sdk import Storage
 from tests.services.conftest import Hub, node_program
 from tests.services.provider import Provider
 from tests.services.stack import ROOT, Stack, eventually, free_port

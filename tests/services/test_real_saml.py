@@ -11,7 +11,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from tests.oauth.person import parse_form
+from tests.identity.oauth.person import parse_form
 from tests.services.conftest import Hub
 from tests.services.provider import Provider
 from tests.services.stack import ROOT, Stack, eventually, free_port

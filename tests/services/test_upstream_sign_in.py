@@ -19,7 +19,7 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from tests.conftest import hub
-from tests.oauth.person import Person, parse_form
+from tests.identity.oauth.person import Person, parse_form
 from tests.services.conftest import node_program
 from tests.services.stack import ROOT, Running, Stack, eventually, free_port
 from tests.upstreams.conftest import fresh_connections

@@ -87,13 +87,13 @@ def test_changed_rules_and_pruned_issuers_count_for_their_people_at_once(applied
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("Staff: {issuer: 'https://other.example', client_id: hub}", "issuers.Staff.issuer: this cannot be changed"),
+        ("Staff: {issuer: 'https://other.example', client_id: hub}", "issuers.Staff.issuer: This cannot be changed"),
         ("New: {issuer: 'https://login.acme.example', client_id: hub}", "issuers.New.issuer: This issuer is set up"),
         ("New: {issuer: 'https://new.example'}", "issuers.New.client_id: Enter the client ID"),
         ("New: {issuer: 'ftp://new.example', client_id: x}", "issuers.New.issuer: "),
-        ("New: {client_id: x}", "issuers.New.issuer: This field cannot be blank"),
+        ("New: {client_id: x}", "issuers.New.issuer: This field is required"),
         ("New: {issuer: 'https://new.example', client_id: x, rules: [{}]}", "issuers.New.rules: Each rule for people"),
-        ("New: {issuer: 'https://new.example', use: robots}", "issuers.New.use: Value 'robots'"),
+        ("New: {issuer: 'https://new.example', use: robots}", 'issuers.New.use: "robots" is not a valid choice'),
         (
             "{A: {issuer: 'https://n.example', client_id: x}, B: {issuer: 'https://n.example', client_id: x}}",
             "issuers.B.issuer: Another row",

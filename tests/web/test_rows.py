@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from tests.worlds import HTTP_TOOL, World, build_world
 from tools_app.catalog import authoring, versioned
-from tools_app.identity.oauth import tenant_scopes
+from tools_app.identity.oauth import scopes
 from tools_app.models import ApiKey, Call, Membership, Resource, RunningCall, Secret, Session, Tool
 from tools_app.tenants import keys
 from tools_app.tenants.keys import digest_of
@@ -157,7 +157,7 @@ def test_a_tenant_has_one_toolset_and_one_scope_of_a_name(
         second = admin.post(f"{name}/", {**body, "name": "second"})
         assert admin.patch(f"{name}/{second['id']}/", {"name": row.name}, status=409)["errors"]
     assert admin.post("scopes/", {"tenant": "acme", "name": "Not so"}, status=400)["errors"].keys() == {"name"}
-    monkeypatch.setattr(tenant_scopes, "MAX_SCOPES", 2)
+    monkeypatch.setattr(scopes, "MAX_SCOPES", 2)
     assert "at most 2 scopes" in str(admin.post("scopes/", {"tenant": "acme", "name": "third"}, status=400)["errors"])
     assert admin.patch(f"scopes/{acme.row('tenantscope').pk}/", {"description": "Reports"})["description"] == "Reports"
 

@@ -8,15 +8,29 @@ class Document:
     """Mixed into the serializer of a row: the row in a tenant's file, of `context["tenant"]` by `context["name"]`.
 
     A row in a file is complete: fields that are left out have the defaults of the model. `context["names"]` has the
-    names of rows that will exist, by the sections that are read before. An export leaves out the fields in `hidden`.
+    names of rows that will exist, by the sections that are read before, and `context["others"]` the valid documents of
+    the same section that stand before. When a row is saved, `context["by"]` is the person, None on the command line.
+    `key` is the model field that has the name. An export leaves out the fields in `hidden`.
     """
 
+    key: str = "name"
     hidden: tuple[str, ...] = ()
     Meta: Any
     fields: Any
     instance: Any
     context: Any
     validated_data: Any
+
+    @classmethod
+    def rows(cls, tenant: Any) -> Any:
+        """Return the rows of a tenant, with the rows that they refer to."""
+        others = (field.name for field in cls.Meta.model._meta.many_to_many)
+        return cls.Meta.model._default_manager.filter(tenant=tenant).prefetch_related(*others)
+
+    @classmethod
+    def left_out(cls, tenant: Any) -> list[str]:  # noqa: ARG003 - for those that leave rows out
+        """Return the names of rows that a file cannot describe, because several have the name."""
+        return []
 
     @classmethod
     def default_of(cls, name: str) -> Any:
@@ -32,20 +46,25 @@ class Document:
 
     def run_validation(self: Any, data: Any) -> Any:
         """Return the validated values, with defaults. Raises ValidationError."""
-        fields = {name: self.Meta.model._meta.get_field(name) for name in self.fields}
-        defaults = {name: self.default_of(name) for name, field in fields.items() if field.has_default() or field.blank}
+        fields = [field for field in self.Meta.model._meta.get_fields() if field.name in self.fields]
+        defaults = {field.name: self.default_of(field.name) for field in fields if field.has_default() or field.blank}
         return super().run_validation({**defaults, **data})  # type: ignore[misc]
 
     def drafted(self: Any, attrs: Mapping[str, Any]) -> Any:
         """Return the row with these values, not saved."""
         row = super().drafted(attrs)  # type: ignore[misc]
-        row.tenant, row.name = self.context["tenant"], self.context["name"]
+        row.tenant = self.context["tenant"]
+        setattr(row, self.key, self.context["name"])
         return row
 
     def create(self: Any, validated_data: dict[str, Any]) -> Any:
         """Save a new row of the tenant."""
-        named = {"tenant": self.context["tenant"], "name": self.context["name"]}
+        named = {"tenant": self.context["tenant"], self.key: self.context["name"]}
         return super().create({**validated_data, **named})  # type: ignore[misc]
+
+    def delete(self) -> None:
+        """Delete the row."""
+        self.instance.delete()
 
     def described(self) -> dict[str, Any]:
         """Return what the file says of the row once it is saved."""
@@ -54,6 +73,10 @@ class Document:
     def hidden_changes(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return what a preview shows of the hidden fields, before and after."""
         return {}, {}
+
+    def can_apply(self) -> bool:
+        """Whether an import creates or changes the row; if not, `note` says why."""
+        return True
 
     def note(self, plan: Any) -> None:
         """Note in the plan of an import what people have to do after it."""

@@ -53,7 +53,10 @@ def find(token: str) -> PersonalToken | None:
     row = PersonalToken.objects.select_related("person").filter(digest=digest).first()
     if row is None or not hmac.compare_digest(row.digest, digest) or not is_valid(row):
         return None
-    _note_use(row)
+    noted_until = timezone.now() - USE_INTERVAL
+    if row.last_used_at is None or row.last_used_at <= noted_until:
+        unnoted = Q(last_used_at=None) | Q(last_used_at__lte=noted_until)
+        PersonalToken.objects.filter(unnoted, pk=row.pk).update(last_used_at=timezone.now())
     return row
 
 
@@ -63,11 +66,3 @@ def is_valid(row: PersonalToken) -> bool:
         return False
     ends = (row.expires_at, validity.access_end(row.person_id))
     return all(end is None or end > timezone.now() for end in ends)
-
-
-def _note_use(row: PersonalToken) -> None:
-    now = timezone.now()
-    if row.last_used_at is not None and row.last_used_at > now - USE_INTERVAL:
-        return
-    unnoted = Q(last_used_at=None) | Q(last_used_at__lte=now - USE_INTERVAL)
-    PersonalToken.objects.filter(unnoted, pk=row.pk).update(last_used_at=now)

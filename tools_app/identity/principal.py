@@ -22,9 +22,9 @@ from tools_app.core.config import config
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
 from tools_app.core.validators import ItemKind
-from tools_app.identity.oauth import tenant_scopes
+from tools_app.identity.oauth import scopes as oauth_scopes
 from tools_app.identity.oauth import tokens as oauth_tokens
-from tools_app.identity.oauth.tenant_scopes import Grant
+from tools_app.identity.oauth.scopes import Grant
 from tools_app.identity.patterns import PermittedNames, matches
 from tools_app.models import AccessToken, ApiKey, Tenant, TenantScope
 from tools_app.protocol.jsonrpc import MAX_CLIENT_NAME_LENGTH
@@ -209,18 +209,19 @@ def _load(digests: Sequence[str]) -> Mapping[str, _CachedKey]:
     found = (
         {row.digest: _cached_key(row) for row in rows.select_related("tenant")} if len(tokens) < len(digests) else {}
     )
-    return found | (_load_tokens(tokens) if tokens else {})
-
-
-def _load_tokens(digests: Sequence[str]) -> dict[str, _CachedKey]:
-    rows = list(oauth_tokens.valid_access_tokens().filter(digest__in=digests).select_related("connection__key__tenant"))
-    named = tenant_scopes.of_tenants(row.connection.tenant_id for row in rows if not tenant_scopes.is_all(row.scope))
-    return {row.digest: _cached_token(row, named.get(row.connection.tenant_id, {})) for row in rows}
+    if tokens:
+        valid = oauth_tokens.valid_access_tokens().filter(digest__in=tokens)
+        carried = list(valid.select_related("connection__key__tenant"))
+        named = oauth_scopes.of_tenants(
+            row.connection.tenant_id for row in carried if not oauth_scopes.is_all(row.scope)
+        )
+        found |= {row.digest: _cached_token(row, named.get(row.connection.tenant_id, {})) for row in carried}
+    return found
 
 
 def _cached_token(row: AccessToken, named: Mapping[str, TenantScope]) -> _CachedKey:
     cached, scopes = _cached_key(row.connection.key), tuple(row.scope.split())
-    grants = tenant_scopes.grants_of(scopes, named)
+    grants = oauth_scopes.grants_of(scopes, named)
     principal = msgspec.structs.replace(
         cached.principal, scopes=scopes, grants=grants, person_id=row.connection.person_id
     )
@@ -230,7 +231,13 @@ def _cached_token(row: AccessToken, named: Mapping[str, TenantScope]) -> _Cached
 
 
 def _cached_key(row: ApiKey) -> _CachedKey:
-    tenant = row.tenant
+    tenant, networks = row.tenant, list[Network]()
+    for text in row.networks:
+        try:
+            networks.append(ip_network(text))
+        except ValueError:
+            # An invalid one matches no caller and must not prevent other keys from loading.
+            networks.append(EMPTY_NETWORK)
     principal = Principal(
         key_id=row.pk,
         tenant_id=tenant.pk,
@@ -239,21 +246,13 @@ def _cached_key(row: ApiKey) -> _CachedKey:
         allowed=quotas.of_key(row),
         names=PermittedNames(row.tool_patterns) if row.tool_patterns else None,
         methods=tuple(row.methods) or None,
-        networks=tuple(map(_network, row.networks)),
+        networks=tuple(networks),
         person_id=row.created_by_id if row.acts_for_creator else None,
         toolset=row.toolset_id,
         presentation=row.presentation,
     )
     expires_at = row.expires_at.timestamp() if row.expires_at else math.inf
     return _CachedKey(row.digest, row.pk, principal, tenant.allow_query_key, expires_at, row.revoked_at is not None)
-
-
-def _network(text: str) -> Network:
-    """Parse a network of a row. An invalid one matches no caller and must not prevent other keys from loading."""
-    try:
-        return ip_network(text)
-    except ValueError:
-        return EMPTY_NETWORK
 
 
 # Anyone can send any number of unknown keys: lookups within this many seconds share a query.
@@ -297,8 +296,8 @@ def _load_key_states(digests: Sequence[str]) -> Mapping[str, Hashable]:
     for start in range(0, len(tokens), MAX_LOAD):
         some_tokens = oauth_tokens.valid_access_tokens().order_by().filter(digest__in=tokens[start : start + MAX_LOAD])
         rows = list(some_tokens.values_list("digest", "scope", "connection__tenant", *of_key))
-        named = tenant_scopes.of_tenants(row[2] for row in rows if not tenant_scopes.is_all(row[1]))
-        found.update((row[0], (row, tenant_scopes.grants_of(row[1].split(), named.get(row[2], {})))) for row in rows)
+        named = oauth_scopes.of_tenants(row[2] for row in rows if not oauth_scopes.is_all(row[1]))
+        found.update((row[0], (row, oauth_scopes.grants_of(row[1].split(), named.get(row[2], {})))) for row in rows)
     return found
 
 
@@ -348,11 +347,7 @@ async def anonymous_principal(tenant_slug: str, address: str) -> Principal | Non
 
 async def operator_principal(tenant_slug: str) -> Principal | None:
     """Return the principal of the hub's own commands for a tenant: no key, and everything that the tenant offers."""
-    return await run_in_db_thread(_load_operator_principal, tenant_slug)
-
-
-def _load_operator_principal(slug: str) -> Principal | None:
-    tenant = Tenant.objects.filter(slug=slug, is_active=True).first()
+    tenant = await run_in_db_thread(Tenant.objects.filter(slug=tenant_slug, is_active=True).first)
     return msgspec.structs.replace(_public_principal(tenant), names=None) if tenant else None
 
 

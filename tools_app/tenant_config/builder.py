@@ -11,20 +11,15 @@ from tools_app.catalog.kinds.http import runner as http
 from tools_app.catalog.kinds.openapi.sources.settings import source_faults
 from tools_app.catalog.validation.items import Faults, prompt_faults, resource_faults, tool_faults
 from tools_app.catalog.validation.mime_types import mime_type_of
-from tools_app.identity.oauth import hosts, tenant_scopes
 from tools_app.models import (
     ApiSource,
-    ClientPolicy,
-    Issuer,
     Prompt,
     Resource,
     Tenant,
-    TenantScope,
     Tool,
-    Toolset,
     Upstream,
 )
-from tools_app.tenant_config import issuers, operations, upstreams
+from tools_app.tenant_config import operations, upstreams
 from tools_app.tenant_config.document import Problem, source_of
 from tools_app.tenant_config.fields import TENANT_FIELDS, Offer, Plain, Row, Section, Source, default_of
 from tools_app.tenant_config.reader import Path
@@ -62,12 +57,13 @@ def faults_of(section: Section, row: Offer, path: Path) -> Iterator[Problem]:
     """Yield the problems of a built row, with their places in the file."""
     if isinstance(row, Plain):
         yield from _field_faults(section, row, section.fields, path)
-        if isinstance(row, Issuer):
-            yield from issuers.faults_of(row, path)
-        elif isinstance(row, Upstream):
+        if isinstance(row, Upstream):
             yield from upstreams.faults_of(row, path)
         else:
-            yield from (Problem(path, message) for message in _name_faults(row))
+            try:
+                toolsets.check_tools(row.tools)
+            except ValidationError as problem:
+                yield from (Problem(path, message) for message in problem.messages)
         return
     source = next(source for source in section.sources if source.kind == row.kind)
     yield from _field_faults(section, row, source.others, path)
@@ -83,20 +79,6 @@ def _field_faults(section: Section, row: Offer, fields: tuple[str, ...], path: P
         for field, messages in problem.message_dict.items():
             place = path if field == section.key else (*path, field)
             yield from (Problem(place, message) for message in messages)
-
-
-def _name_faults(row: ClientPolicy | TenantScope | Toolset) -> list[str]:
-    """Return what is wrong with the host of a policy, the name of a scope, or the tools of a toolset."""
-    try:
-        if isinstance(row, TenantScope):
-            tenant_scopes.check_name(row.name)
-        elif isinstance(row, Toolset):
-            toolsets.check_tools(row.tools)
-        elif (spelt := hosts.normalized(row.host)) != row.host:
-            return [f"Write this host as {spelt}."]
-    except ValidationError as problem:
-        return problem.messages
-    return []
 
 
 def tenant_faults(tenant: Tenant) -> Iterator[Problem]:

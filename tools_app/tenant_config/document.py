@@ -4,15 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tools_app.catalog import versioned
 from tools_app.core.yaml_events import YamlError
 from tools_app.models import Tenant
 from tools_app.tenant_config.fields import (
-    CLIENT_FIELDS,
-    CLIENT_MODEL,
     DOCUMENT_SECTIONS,
     SECTIONS,
-    SERVICE_CLIENTS,
     TENANT_FIELDS,
     DocumentSection,
     Row,
@@ -29,7 +25,6 @@ PARTS: Final = (
     "tenant",
     "secrets",
     *(section.name for section in SECTIONS),
-    SERVICE_CLIENTS,
     *(section.name for section in DOCUMENT_SECTIONS),
 )
 BY_NAME: Final = PARTS[3:]
@@ -96,7 +91,6 @@ def _faults(value: Any) -> Iterator[Problem]:
         yield Problem(("secrets",), "must be a list of names.")
     for section in SECTIONS:
         yield from _section_faults(section, value.get(section.name))
-    yield from _client_faults(value.get(SERVICE_CLIENTS))
     for documents in DOCUMENT_SECTIONS:
         yield from _document_faults(documents, value.get(documents.name))
 
@@ -150,42 +144,17 @@ def _type_faults(section: Section, row: Row, names: tuple[str, ...], path: Path)
             yield Problem((*path, name), fault)
 
 
-def _client_faults(rows: Any) -> Iterator[Problem]:
-    if rows is None:
-        return
-    if not isinstance(rows, dict) or len(rows) > versioned.MAX_ROWS:
-        wanted = f"must be an object of at most {versioned.MAX_ROWS} service clients by their names."
-        yield Problem((SERVICE_CLIENTS,), wanted)
-        return
-    for client, row in rows.items():
-        path = (SERVICE_CLIENTS, client)
-        if not isinstance(row, dict):
-            yield Problem(path, "must be an object with its fields.")
-            continue
-        yield from _unknown(row, CLIENT_FIELDS, path)
-        for name in CLIENT_FIELDS:
-            if name in row and (fault := _client_field_fault(name, row[name])):
-                yield Problem((*path, name), fault)
-
-
-def _client_field_fault(name: str, value: Any) -> str | None:
-    if name == "public_keys":
-        is_set = isinstance(value, dict) and is_json(value)
-        return None if is_set else "must be an object: a JSON Web Key Set. Remove the field for no value."
-    if name == "toolset":
-        return None if isinstance(value, str) else "must be the name of a toolset. Remove the field for no value."
-    return type_fault(CLIENT_MODEL, name, value)
-
-
 def _document_faults(section: DocumentSection, rows: Any) -> Iterator[Problem]:
     if rows is None:
         return
     if not isinstance(rows, dict) or len(rows) > section.most:
-        yield Problem((section.name,), f"must be an object of at most {section.most} {section.word}s by their names.")
+        yield Problem((section.name,), f"must be an object of at most {section.most} {section.words} by their names.")
         return
     for name, row in rows.items():
         if not isinstance(row, dict):
             yield Problem((section.name, name), "must be an object with its fields.")
+        elif not is_json(row):
+            yield Problem((section.name, name), "has a value that is not JSON.")
 
 
 def _unknown(given: Mapping[str, Any], known: tuple[str, ...], path: Path) -> Iterator[Problem]:

@@ -6,6 +6,7 @@ A feature declares its serializers (`core.documents.Document`), and `fields` lis
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 
 from tools_app.models import Tenant
@@ -19,8 +20,8 @@ Sections = Mapping[str, Mapping[str, Row] | None]
 
 def described_rows(section: DocumentSection, tenant: Tenant) -> dict[str, Row]:
     """Return the rows of a section by name, sorted by name: all fields that differ from their defaults."""
-    rows = _rows(section, tenant)
-    return {name: _described(section, rows[name]) for name in sorted(rows)}
+    rows, serializer = _rows(section, tenant), section.serializer(context={"tenant": tenant})
+    return {name: _described(serializer, rows[name]) for name in sorted(rows)}
 
 
 def hidden_values(tenant: Tenant) -> list[str]:
@@ -28,7 +29,7 @@ def hidden_values(tenant: Tenant) -> list[str]:
     return sorted(
         f"{section.name} {row.name} {field} {value}"
         for section in DOCUMENT_SECTIONS
-        for row in section.rows(tenant)
+        for row in section.serializer.rows(tenant)
         for field in section.serializer.hidden
         if (value := getattr(row, field))
     )
@@ -36,7 +37,9 @@ def hidden_values(tenant: Tenant) -> list[str]:
 
 def add_steps(plan: Plan, sections: Sections, *, prune: bool) -> None:
     """Add the changes of all sections to a plan, and the problems that prevent them."""
-    names: dict[str, set[str]] = {}
+    toolsets = sections.get("toolsets")
+    kept = set() if prune and toolsets is not None else set(plan.tenant.toolsets.values_list("name", flat=True))
+    names: dict[str, set[str]] = {"toolsets": kept.union(toolsets or ())}
     for section in DOCUMENT_SECTIONS:
         there, wanted = _rows(section, plan.tenant), sections.get(section.name)
         names[section.name] = set(there) | set(wanted or ())
@@ -44,28 +47,31 @@ def add_steps(plan: Plan, sections: Sections, *, prune: bool) -> None:
             continue
         if prune:
             names[section.name] = set(wanted)
+        context = {"tenant": plan.tenant, "names": names, "others": []}
         for name, row in wanted.items():
-            _add_row(plan, section, row, there.pop(name, None), {"tenant": plan.tenant, "name": name, "names": names})
+            _add_row(plan, section, row, there.pop(name, None), {**context, "name": name})
         _add_others(plan, section, there, prune=prune)
+        plan.kept.extend(f"{section.word} {name}" for name in section.serializer.left_out(plan.tenant))
         if not prune and len(wanted) + len(there) > section.most:
-            message = f"A tenant has at most {section.most} {section.word}s. Delete one first."
+            message = f"A tenant has at most {section.most} {section.words}. Delete one first."
             plan.problems.append(Problem((section.name,), message))
 
 
-def take(step: Step, document: Any) -> None:
+def take(step: Step, document: Any, by: User | None) -> None:
     """Apply a step, in the transaction of the import. Fields that a file does not have are not written."""
+    document.context["by"] = by
     if step.doing == StepAction.DELETE:
-        document.instance.delete()
+        document.delete()
     else:
         document.save()
 
 
 def _rows(section: DocumentSection, tenant: Tenant) -> dict[str, Any]:
-    return {row.name: row for row in section.rows(tenant)}
+    return {getattr(row, section.serializer.key): row for row in section.serializer.rows(tenant)}
 
 
-def _described(section: DocumentSection, row: Any) -> Row:
-    unusual: Row = section.serializer.unusual(section.serializer(row, context={"tenant": row.tenant}).data)
+def _described(serializer: Any, row: Any) -> Row:
+    unusual: Row = serializer.unusual(serializer.to_representation(row))
     return unusual
 
 
@@ -77,9 +83,12 @@ def _add_row(plan: Plan, section: DocumentSection, row: Row, old: Any, context: 
     if problems:
         plan.problems.extend(problems)
         return
+    context["others"].append(document)
     document.note(plan)
+    if not document.can_apply():
+        return
     former, latter = document.hidden_changes()
-    before = {**_described(section, old), **former} if old is not None else None
+    before = {**_described(document, old), **former} if old is not None else None
     after = {**document.described(), **latter}
     if before == after:
         plan.unchanged += 1
@@ -93,14 +102,14 @@ def _add_others(plan: Plan, section: DocumentSection, there: Mapping[str, Any], 
     for name in sorted(there):
         if prune:
             document = section.serializer(there[name], context={"tenant": plan.tenant})
-            before = _described(section, there[name])
+            before = _described(document, there[name])
             plan.steps.append(Step(StepAction.DELETE, section.word, name, before, None, document))
         else:
             plan.kept.append(f"{section.word} {name}")
 
 
 def _problems_of_name(section: DocumentSection, name: str) -> Iterator[Problem]:
-    field = section.serializer.Meta.model._meta.get_field("name")
+    field = section.serializer.Meta.model._meta.get_field(section.serializer.key)
     try:
         field.clean(name, None)
     except ValidationError as problem:
@@ -111,5 +120,5 @@ def _problems(document: Any, path: Path) -> Iterator[Problem]:
     if document.is_valid():
         return
     for field, messages in document.errors.items():
-        place = path if field == "non_field_errors" else (*path, field)
+        place = path if field in {"non_field_errors", document.key} else (*path, field)
         yield from (Problem(place, str(message)) for message in messages)

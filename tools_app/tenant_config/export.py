@@ -9,12 +9,11 @@ from django.db.models import QuerySet
 
 from tools_app.catalog.kinds.http import runner as http
 from tools_app.models import ApiSource, Prompt, Resource, Tenant, Tool, ToolKind
-from tools_app.tenant_config import documents, operations, service_clients
+from tools_app.tenant_config import documents, operations
 from tools_app.tenant_config.document import FORMAT
 from tools_app.tenant_config.fields import (
     DOCUMENT_SECTIONS,
     SECTIONS,
-    SERVICE_CLIENTS,
     TENANT_FIELDS,
     Offer,
     Plain,
@@ -70,7 +69,7 @@ def export(tenant: Tenant) -> str:
     text = yaml.dump(
         described(tenant), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=WIDTH
     )
-    shared = service_clients.shared_names(tenant)
+    shared = [name for section in DOCUMENT_SECTIONS for name in section.serializer.left_out(tenant)]
     # Escaped as JSON, which has no line breaks.
     names = ", ".join(map(json.dumps, shared[:MAX_SHARED])) + (", …" if len(shared) > MAX_SHARED else "")
     return HEADER.format(slug=tenant.slug) + (SHARED.format(names=names) if shared else "") + text
@@ -83,7 +82,6 @@ def described(tenant: Tenant) -> dict[str, Any]:
         "tenant": settings_of(tenant),
         "secrets": list(tenant.secrets.order_by("name").values_list("name", flat=True)),
         **{section.name: described_rows(section, tenant) for section in SECTIONS},
-        SERVICE_CLIENTS: service_clients.described_rows(tenant),
         **{section.name: documents.described_rows(section, tenant) for section in DOCUMENT_SECTIONS},
     }
 

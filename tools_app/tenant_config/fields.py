@@ -14,28 +14,29 @@ from tools_app.alerts.destinations import MAX_DESTINATIONS, MAX_RULES
 from tools_app.alerts.serializers import AlertDestinationDocument, AlertRuleDocument
 from tools_app.catalog import versioned
 from tools_app.catalog.shaping import SHAPING_FIELDS
-from tools_app.identity.issuers.setup import MAX_ISSUERS
-from tools_app.identity.oauth import hosts, tenant_scopes
+from tools_app.identity.issuers import setup
+from tools_app.identity.oauth import policies, scopes
+from tools_app.identity.serializers import (
+    ClientPolicyDocument,
+    IssuerDocument,
+    ServiceClientDocument,
+    TenantScopeDocument,
+)
 from tools_app.models import (
     MAX_TOOLSETS,
     ApiSource,
-    ClientPolicy,
-    Issuer,
     Prompt,
     Resource,
-    ServiceClient,
     Tenant,
-    TenantScope,
     Tool,
     Toolset,
     Upstream,
 )
-from tools_app.tenants import keys
 from tools_app.upstreams.drafts import MAX_UPSTREAMS
 
 Row = Mapping[str, Any]
 # Rows that have fields and no source.
-Plain = ClientPolicy | TenantScope | Toolset | Issuer | Upstream
+Plain = Toolset | Upstream
 Offer = ApiSource | Tool | Resource | Prompt | Plain
 
 LIMITS: Final = ("calls_per_second", "calls_per_minute", "calls_per_day", "calls_in_flight")
@@ -165,49 +166,7 @@ PROMPTS: Final = Section(
         ),
     ),
 )
-POLICIES: Final = Section(
-    "client_policies", ClientPolicy, "host", "client policy", (), ("decision",), hosts.MAX_POLICIES
-)
-SCOPES: Final = Section(
-    "scopes",
-    TenantScope,
-    "name",
-    "scope",
-    (),
-    ("description", "tool_patterns", "methods"),
-    tenant_scopes.MAX_SCOPES,
-)
 TOOLSETS: Final = Section("toolsets", Toolset, "name", "toolset", (), ("description", "tools"), MAX_TOOLSETS)
-# Without the client secret and the token of the directory.
-ISSUERS: Final = Section(
-    "issuers",
-    Issuer,
-    "name",
-    "issuer",
-    (),
-    (
-        "use",
-        "protocol",
-        "issuer",
-        "client_id",
-        "rules",
-        "accepts_assertions",
-        "audience",
-        "recheck_hours",
-        "sign_in_minutes",
-        "directory_claim",
-        "directory_only",
-        "metadata_url",
-        "metadata",
-        "certificates",
-        "subject_attribute",
-        "email_attribute",
-        "groups_attribute",
-        "allows_unasked",
-        "is_active",
-    ),
-    MAX_ISSUERS,
-)
 # Without what the operator approved, without credentials, and without what it offers and what was accepted of that.
 UPSTREAMS: Final = Section(
     "upstreams",
@@ -236,7 +195,7 @@ UPSTREAMS: Final = Section(
     MAX_UPSTREAMS,
 )
 # Sources first: tools refer to them.
-SECTIONS: Final = (SOURCES, TOOLS, RESOURCES, PROMPTS, UPSTREAMS, POLICIES, SCOPES, TOOLSETS, ISSUERS)
+SECTIONS: Final = (SOURCES, TOOLS, RESOURCES, PROMPTS, UPSTREAMS, TOOLSETS)
 
 
 @dataclass(frozen=True)
@@ -252,22 +211,21 @@ class DocumentSection:
         """What a row is."""
         return str(self.serializer.Meta.model._meta.verbose_name)
 
-    def rows(self, tenant: Tenant) -> Any:
-        """Return the rows of a tenant, with the rows that they refer to."""
-        model = self.serializer.Meta.model
-        others = (field.name for field in model._meta.many_to_many)
-        return model._default_manager.filter(tenant=tenant).prefetch_related(*others)
+    @property
+    def words(self) -> str:
+        """What rows are."""
+        return str(self.serializer.Meta.model._meta.verbose_name_plural)
 
 
 # In the order in which they are applied: rules refer to destinations.
 DOCUMENT_SECTIONS: Final = (
+    DocumentSection("client_policies", ClientPolicyDocument, policies.MAX_POLICIES),
+    DocumentSection("scopes", TenantScopeDocument, scopes.MAX_SCOPES),
+    DocumentSection("issuers", IssuerDocument, setup.MAX_ISSUERS),
+    DocumentSection("service_clients", ServiceClientDocument, versioned.MAX_ROWS),
     DocumentSection("alert_destinations", AlertDestinationDocument, MAX_DESTINATIONS),
     DocumentSection("alert_rules", AlertRuleDocument, MAX_RULES),
 )
-# Service clients by name. Those without `public_keys` have a secret, which is never in a file.
-SERVICE_CLIENTS: Final = "service_clients"
-CLIENT_MODEL: Final = ServiceClient
-CLIENT_FIELDS: Final = (*keys.SETTINGS, "expires_at", "public_keys")
 # All fields of the tenant's admin pages. The slug is left out: clients know the tenant by it, and it does not change.
 TENANT_FIELDS: Final = tuple(
     field.name for field in Tenant._meta.concrete_fields if field.editable and field.name != "slug"

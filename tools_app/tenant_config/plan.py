@@ -13,8 +13,8 @@ from tools_app.catalog import authoring
 from tools_app.catalog.kinds.openapi.sources.settings import save_source
 from tools_app.catalog.toolsets import why_not_deleted
 from tools_app.core.documents import Document
-from tools_app.models import ApiSource, Issuer, Prompt, Resource, ServiceClient, Tenant, Tool, Toolset, Upstream
-from tools_app.tenant_config import builder, documents, issuers, service_clients, upstreams
+from tools_app.models import ApiSource, Prompt, Resource, Tenant, Tool, Toolset, Upstream
+from tools_app.tenant_config import builder, documents, upstreams
 from tools_app.tenant_config.document import Configuration, Problem
 from tools_app.tenant_config.export import described, described_row, own_rows, settings_of
 from tools_app.tenant_config.fields import SECTIONS, Offer, Plain, Row, Section
@@ -41,7 +41,6 @@ def plan(tenant: Tenant, configuration: Configuration, by: permissions.Person | 
             for user, names in _plan_section(planned, section, wanted, sources, prune=prune).items():
                 for name in names:
                     users.setdefault(name, []).append(user)
-    service_clients.add_steps(planned, configuration.sections, prune=prune)
     documents.add_steps(planned, configuration.sections, prune=prune)
     there = set(tenant.secrets.values_list("name", flat=True))
     planned.missing_secrets.update({name: users[name] for name in sorted(users.keys() - there)})
@@ -95,8 +94,6 @@ def _plan_section(
         secrets[f"{section.word} {name}"] = builder.secrets_named_by(new)
         after = row if faults else described_row(section, new)
         planned.steps.extend(_steps(section, name, before, after, new))
-    if section.model is Issuer:
-        issuers.note_secrets(planned)
     planned.unchanged += len(wanted) - sum(step.kind == section.word for step in planned.steps)
     _leave_or_delete(planned, section, there, prune=prune)
     if len(wanted) + (0 if prune else len(there)) > section.most:
@@ -154,11 +151,7 @@ def _take(step: Step, tenant: Tenant, by: User | None) -> None:
     if row is None:
         _write_settings(step, tenant)
     elif isinstance(row, Document):
-        documents.take(step, row)
-    elif isinstance(row, ServiceClient):
-        service_clients.take(step, row, by)
-    elif isinstance(row, Issuer):
-        issuers.take(step, row)
+        documents.take(step, row, by)
     elif isinstance(row, Upstream):
         upstreams.take(step, row)
     elif isinstance(row, Plain):

@@ -7,7 +7,7 @@ from hashlib import sha256
 from tools_app.core import diff
 from tools_app.core.diff import DiffLine
 from tools_app.core.documents import Document
-from tools_app.models import ServiceClient, Tenant
+from tools_app.models import Tenant
 from tools_app.tenant_config.document import Problem
 from tools_app.tenant_config.fields import Offer, Row
 
@@ -32,7 +32,7 @@ class Step:
     name: str
     before: Row | None
     after: Row | None
-    row: Offer | Document | ServiceClient | None = None
+    row: Offer | Document | None = None
 
     @property
     def sides(self) -> tuple[Row, Row]:

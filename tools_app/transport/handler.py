@@ -21,7 +21,7 @@ from tools_app.core import hub_path, request_origin
 from tools_app.core.config import config
 from tools_app.core.urls import split_url
 from tools_app.identity.issuers import direct
-from tools_app.identity.oauth import resources, tenant_scopes
+from tools_app.identity.oauth import resources, scopes
 from tools_app.identity.oauth.scopes import CALL, SCOPES
 from tools_app.identity.principal import (
     Credential,
@@ -317,7 +317,7 @@ class RequestHandler:
         principal = self.authenticator.principal
         slug = self.http_request.tenant_slug or (principal.tenant_slug if principal else None)
         try:
-            scope = await tenant_scopes.challenged(slug)
+            scope = await scopes.challenged(slug)
         except DatabaseError:
             # Where to sign in is told all the same.
             scope = " ".join(SCOPES)

@@ -15,7 +15,7 @@ from tools_app.core.notifications.listener import TopicListener
 from tools_app.core.telemetry.registry import metrics_registry
 from tools_app.identity import principal
 from tools_app.identity.issuers import direct
-from tools_app.identity.oauth import tenant_scopes
+from tools_app.identity.oauth import scopes
 from tools_app.runtime import process
 from tools_app.tenants import impersonation
 from tools_app.transport.responses import SharedTimer
@@ -111,7 +111,7 @@ def forget_everything() -> None:
     principal.public_cache.forget_all()
     impersonation.forget_all()
     sessions.cache.forget_all()
-    tenant_scopes.forget_all()
+    scopes.forget_all()
     direct.forget_all()
     compiled.forget_all()
 

@@ -20,12 +20,17 @@ from tools_app.catalog.api.secrets import Secrets
 from tools_app.catalog.api.tools import Tools
 from tools_app.catalog.api.toolsets import Toolsets
 from tools_app.catalog.kinds.openapi.api import ApiSources
-from tools_app.identity.api.clients import Clients
-from tools_app.identity.api.connections import ClientPolicies, Connections, SignIns
-from tools_app.identity.api.issuers import Issuers
-from tools_app.identity.api.personal_tokens import Me, Tokens
-from tools_app.identity.api.scopes import Scopes
-from tools_app.identity.api.service_clients import ServiceClients
+from tools_app.identity.api import (
+    ClientPolicies,
+    Clients,
+    Connections,
+    Issuers,
+    Me,
+    Scopes,
+    ServiceClients,
+    SignIns,
+    Tokens,
+)
 from tools_app.tenants.api import Invitations, Keys, Members, Tenants
 from tools_app.upstreams.api.credentials import UpstreamCredentials
 from tools_app.upstreams.api.upstreams import UpstreamItems, Upstreams

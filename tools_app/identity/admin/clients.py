@@ -11,7 +11,7 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
-from tools_app.identity.oauth import clients, connection_changes
+from tools_app.identity.oauth import clients
 from tools_app.models import Connection, OAuthClient
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin.columns import full_moment, moment_column
@@ -100,7 +100,7 @@ class OAuthClientAdmin(RecordAdmin):
         row: OAuthClient | None = self.get_object(request, object_id)
         if row is None:
             raise Http404("Client not found.")
-        if request.method == "POST" and connection_changes.set_blocked(row, blocked=blocked):
+        if request.method == "POST" and clients.set_blocked(row, blocked=blocked):
             text = f"{row.name} is blocked in all tenants." if blocked else f"{row.name} is no longer blocked."
             self.message_user(request, text, messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:tools_app_oauthclient_change", args=[row.pk]))

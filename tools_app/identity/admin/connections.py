@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
@@ -13,14 +14,16 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import DropdownFilter
+from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from tools_app.audit.changes.changes import change_log_transaction
-from tools_app.identity.admin.access import AccessForm
-from tools_app.identity.oauth import clients, connection_changes, redirects, tenant_scopes, tokens
+from tools_app.identity.oauth import clients, connections, redirects, scopes, tokens
 from tools_app.models import Connection
-from tools_app.tenants.keys import LIMITS
+from tools_app.tenants.admin.key_forms import ApiKeyForm
+from tools_app.tenants.keys import LIMITS, SETTINGS
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin.columns import full_moment, moment_column
+from tools_app.web.admin.conflicts import ConflictForm
 from tools_app.web.admin.decorators import button, column
 from tools_app.web.admin.scoping import RecordAdmin, TenantFilter, badge, narrow
 from tools_app.web.admin.site import site
@@ -50,6 +53,53 @@ class StatusFilter(DropdownFilter):
             case "ended":
                 return queryset.exclude(pk__in=Connection.objects.filter(active).values("pk"))
         return queryset
+
+
+class MomentInput(forms.DateTimeInput):
+    """A field for a date and a time, to the second, so that what is not touched is not changed."""
+
+    input_type = "datetime-local"
+
+    def __init__(self) -> None:
+        super().__init__(attrs={**UnfoldAdminTextInputWidget().attrs, "step": "1"}, format="%Y-%m-%dT%H:%M:%S")
+
+
+class AccessForm(ConflictForm, ApiKeyForm):
+    """The settings of the key behind a connection. What somebody else saved meanwhile is noticed."""
+
+    expires_at = forms.DateTimeField(
+        label="Ends",
+        required=False,
+        widget=MomentInput(),
+        help_text="Empty: it ends when the person leaves the tenant or somebody ends it.",
+    )
+
+    class Meta(ApiKeyForm.Meta):
+        fields = ("expires_at", *SETTINGS)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        names = self.fields["tool_patterns"]
+        names.help_text = (
+            "Names or URIs of the tools, prompts and resources that the client can use, one per line. * matches"
+            " anything. tool=search is exactly the tool search, and so are prompt= and resource=. Empty: all. When the"
+            " client asks for access again, the person can choose other names; methods and limits stay."
+        )
+        for name in ("toolset", "presentation"):
+            choices = self.fields[name].choices  # type: ignore[attr-defined] # both are fields with choices
+            self.fields[name].widget = UnfoldAdminSelectWidget(choices=choices)
+        for name in LIMITS:
+            self.fields[name].widget = UnfoldAdminIntegerFieldWidget(attrs={"min": "0"})
+
+    @property
+    def recorded_row(self) -> Connection:
+        """The connection."""
+        return Connection.objects.get(key=self.instance.pk)
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The fields that were changed, with their new values."""
+        return {name: self.cleaned_data[name] for name in self.changed_data}
 
 
 @admin.register(Connection, site=site)
@@ -153,7 +203,7 @@ class ConnectionAdmin(RecordAdmin):
                 page = {"title": f"Change access of {row}", "row": row, "form": form, "opts": self.opts}
                 context = {**self.admin_site.each_context(request), **page}
                 return TemplateResponse(request, "identity/connection/access.html", context)
-            changed = connection_changes.change_access(row, form.changes)
+            changed = connections.change_access(row, form.changes)
         if changed:
             self.message_user(request, "The access was changed. It counts within a second.", messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:tools_app_connection_change", args=[row.pk]))
@@ -164,7 +214,7 @@ class ConnectionAdmin(RecordAdmin):
         return TemplateResponse(request, "identity/connection/end.html", context)
 
     def _end(self, request: HttpRequest, chosen: list[Connection]) -> None:
-        ended = [row for row in chosen if connection_changes.revoke(row)]
+        ended = [row for row in chosen if connections.revoke(row)]
         self.message_user(request, f"Connections ended: {len(ended)}.", messages.SUCCESS)
 
     @column("client", ordering="client__name")
@@ -209,7 +259,7 @@ class ConnectionAdmin(RecordAdmin):
 
     @column("may")
     def scope_text(self, row: Connection) -> str:
-        return "; ".join(tenant_scopes.meanings(row.tenant, row.scope))
+        return "; ".join(scopes.meanings(row.tenant, row.scope))
 
     @column("redirects to")
     def returns_to(self, row: Connection) -> str:

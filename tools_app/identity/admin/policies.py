@@ -10,7 +10,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminTextInputWidget
 
-from tools_app.identity.oauth import hosts
+from tools_app.identity.oauth import policies
 from tools_app.models import ClientDecision, ClientPolicy, SignInEvent
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin.columns import moment_column
@@ -48,15 +48,11 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]
             "access ends within an hour. To end it now, end the connection.",
         }
 
-    def clean_host(self) -> str:
-        """Return the host as it is compared. Raises ValidationError."""
-        return hosts.normalized(str(self.cleaned_data["host"]))
-
     def clean(self) -> dict[str, Any] | None:
         """Reject a policy beyond the limit. Raises ValidationError."""
         values = super().clean()
         if self.instance._state.adding and values and values.get("tenant"):
-            hosts.check_room(values["tenant"])
+            policies.check_room(values["tenant"])
         return values
 
 

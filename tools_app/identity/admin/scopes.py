@@ -6,7 +6,7 @@ from django import forms
 from django.contrib import admin
 from django.utils.safestring import SafeString
 
-from tools_app.identity.oauth import tenant_scopes
+from tools_app.identity.oauth import scopes
 from tools_app.methods.permissions import check_method
 from tools_app.models import TenantScope
 from tools_app.web.admin.columns import cut_column, moment_column
@@ -39,19 +39,13 @@ class ScopeForm(forms.ModelForm):  # type: ignore[type-arg]
         model = TenantScope
         fields = ("tenant", "name", "description", "tool_patterns", "methods")
 
-    def clean_name(self) -> str:
-        """Return a name that is not reserved. Raises ValidationError."""
-        name: str = self.cleaned_data["name"].strip()
-        tenant_scopes.check_name(name)
-        return name
-
     def clean(self) -> dict[str, Any] | None:
         """Reject a name that exists, and a scope beyond the limit. Raises ValidationError."""
         values = super().clean() or {}
         tenant = values.get("tenant") or (None if self.instance._state.adding else self.instance.tenant)
         if tenant is not None:
             if self.instance._state.adding:
-                tenant_scopes.check_room(tenant)
+                scopes.check_room(tenant)
             others = TenantScope.objects.filter(tenant=tenant, name=values.get("name")).exclude(pk=self.instance.pk)
             if others.exists():
                 self.add_error("name", "This tenant already has a scope with this name.")

@@ -14,7 +14,6 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
 from tools_app.identity.oauth import clients, key_sets, service_clients
-from tools_app.identity.oauth import service_client_changes as service_changes
 from tools_app.models import ServiceClient
 from tools_app.tenants import keys
 from tools_app.tenants.admin.key_forms import ApiKeyForm
@@ -150,7 +149,7 @@ class ServiceClientAdmin(ScopedAdmin):
                 obj.save(update_fields=changed)
                 service_clients.keep_name(obj)
             if "public_keys" in form.changed_data and public_keys:
-                service_changes.replace_keys(obj, public_keys)
+                service_clients.replace_keys(obj, public_keys)
             return
         row, self._issued[request] = service_clients.create(
             obj.tenant,
@@ -189,7 +188,7 @@ class ServiceClientAdmin(ScopedAdmin):
             raise PermissionDenied
         if request.method != "POST":
             return self._confirm(request, row, "Rotate secret")
-        return self._to_issued(request, row, service_changes.rotate_secret(row))
+        return self._to_issued(request, row, service_clients.rotate_secret(row))
 
     @button("Revoke", url_path="revoke", permissions=["revoke"], icon="block", danger=True)
     def revoke_client(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -197,7 +196,7 @@ class ServiceClientAdmin(ScopedAdmin):
         row = self._to_change(request, object_id)
         if request.method != "POST":
             return self._confirm(request, row, "Revoke")
-        if service_changes.revoke(row):
+        if service_clients.revoke(row):
             self.message_user(request, f"{row.name} was revoked.", messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:tools_app_serviceclient_change", args=[row.pk]))
 

@@ -7,7 +7,6 @@ secret, and may use its token again while that is valid. Neither gets a refresh 
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from authlib.oauth2.rfc6749 import (
@@ -19,25 +18,18 @@ from authlib.oauth2.rfc6749 import (
 )
 from authlib.oauth2.rfc6749.hooks import hooked
 from django.db import transaction
-from django.http import HttpRequest
 
 from tools_app.audit.changes.changes import Actor, change_log_transaction, recording_as
-from tools_app.identity import single_use
-from tools_app.identity.authorization import events
 from tools_app.identity.authorization.server import (
     JWT_BEARER,
-    NO_STORE,
     ClientAdapter,
     InvalidTargetError,
-    check_connection,
     issue_tokens,
     issuer_of,
     resource_of,
-    server,
-    token_response,
 )
 from tools_app.identity.issuers import tokens as issuer_tokens
-from tools_app.identity.oauth import clients, connections, policy, scopes, tenant_scopes, tokens, workloads
+from tools_app.identity.oauth import clients, connections, events, policies, scopes, tokens, workloads
 from tools_app.identity.people import people, rules
 from tools_app.identity.principal import client_ip_of
 from tools_app.models import ClientDecision, ClientSource, Connection, Issuer, IssuerUse, OAuthClient, SignInStep, Via
@@ -45,7 +37,6 @@ from tools_app.models import ClientDecision, ClientSource, Connection, Issuer, I
 ID_JAG: Final = "oauth-id-jag+jwt"
 # Of an identity assertion.
 MAX_LIFETIME_SECONDS: Final = 600
-MAX_JTI: Final = 200
 USER_CLIENT_SOURCES: Final = (ClientSource.DOCUMENT, ClientSource.DYNAMIC)
 
 
@@ -79,31 +70,31 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
     def create_token_response(self) -> tuple[int, dict[str, Any], Any]:
         """Return an access token."""
         row = self._connection
-        check_connection(self.request, row)
-        scope = tenant_scopes.granted(row.tenant, self.request.payload.scope)
+        scope = scopes.granted(row.tenant, self.request.payload.scope)
         for limit in self._scope_limits:
             scope = scopes.narrowed(scope, limit)
         if not scope:
             raise InvalidScopeError("The assertion and the person allow none of these scopes.")
-        pair = issue_tokens(self.request, lambda: self._issue(row, scope))
-        events.record(self.request.page, SignInStep.ISSUED, self._rule, connection=row)
-        return 200, token_response(pair), NO_STORE.items()
+        return issue_tokens(self.request, row, lambda: self._issue(row, scope), reason=self._rule)
 
     def _person_connection(self, assertion: str, claims: Mapping[str, Any]) -> Connection:
         """Return the connection of the person whom an identity assertion names, with the client that sent it."""
-        page, client = self.request.page, self.request.client.row
+        client = self.request.client.row
         issuer = self._find_issuer(
             claims, str(claims.get("resource", "")), use=IssuerUse.PEOPLE, accepts_assertions=True
         )
         verified = self._verify(issuer, assertion, kind=ID_JAG)
         if verified.get("client_id") != client.client_id or client.source not in USER_CLIENT_SOURCES:
             raise self._record_rejection(issuer, "The assertion is for another client.", client)
-        if policy.decision_on(issuer.tenant, client, "") is not ClientDecision.ALLOW:
+        if policies.decision_on(issuer.tenant, client, "") is not ClientDecision.ALLOW:
             raise self._record_rejection(issuer, f"{issuer.tenant.name} does not allow this client.", client)
-        self._use(issuer, verified, client)
         try:
-            with recording_as(_actor(page, issuer)):
-                identity = people.identity_of_assertion(issuer, verified)
+            issuer_tokens.check_first_use(issuer, verified, "identity assertion ")
+        except issuer_tokens.InvalidToken as problem:
+            raise self._record_rejection(issuer, str(problem), client) from None
+        try:
+            with recording_as(Actor(None, Via.SIGN_IN, client_ip_of(self.request.page), issuer.name)):
+                identity = people.sign_in(issuer, verified, is_assertion=True)
                 with change_log_transaction():
                     row = connections.allow_by_assertion(issuer.tenant, identity.person, client)
             self._rule = people.rule_used(identity, {**identity.claims, **verified})
@@ -115,38 +106,22 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
             self._scope_limits.append(row.scope)
         return row
 
-    def _use(self, issuer: Issuer, claims: Mapping[str, Any], client: OAuthClient) -> None:
-        """Raise InvalidGrantError unless an identity assertion is used for the first time."""
-        jti = claims.get("jti")
-        if not isinstance(jti, str) or not 0 < len(jti) <= MAX_JTI:
-            raise self._record_rejection(issuer, "The assertion has no ID (jti).", client)
-        until = datetime.fromtimestamp(claims["exp"] + issuer_tokens.LEEWAY_SECONDS, UTC)
-        try:
-            is_first = single_use.use(issuer, [f"identity assertion {jti}"], until)
-        except single_use.TooMany:
-            raise self._record_rejection(
-                issuer, "Too many people of the issuer connect now. Try again.", client
-            ) from None
-        if not is_first:
-            raise self._record_rejection(issuer, "The assertion was used before.", client)
-
     def _workload_connection(self, assertion: str, claims: Mapping[str, Any]) -> Connection:
         """Return the connection of the workload that an assertion names."""
-        page = self.request.page
         issuer = self._find_issuer(claims, "", use=IssuerUse.WORKLOADS)
         verified = self._verify(issuer, assertion)
-        subject = verified.get("sub")
-        if not isinstance(subject, str) or not 0 < len(subject) <= workloads.MAX_SUBJECT or not subject.isprintable():
+        subject = workloads.subject_of(verified)
+        if not subject:
             raise self._record_rejection(issuer, "The assertion has no subject (sub).")
         try:
-            with recording_as(_actor(page, issuer)):
+            with recording_as(Actor(None, Via.SIGN_IN, client_ip_of(self.request.page), issuer.name)):
                 rule = rules.find(issuer, verified)
                 row = workloads.connect(issuer, subject, rule)
             self._rule = rules.description(issuer, rule)
         except rules.NoMatchingRule as problem:
             raise self._record_rejection(issuer, str(problem).replace("your ", "its ")) from None
-        except workloads.TooManyWorkloads:
-            raise self._record_rejection(issuer, f"The issuer has stated {workloads.MAX_WORKLOADS} subjects.") from None
+        except workloads.WorkloadRejected as problem:
+            raise self._record_rejection(issuer, str(problem)) from None
         self.request.client = ClientAdapter(row.client)
         self._workload_issuer = issuer
         return row
@@ -164,8 +139,8 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
             with transaction.atomic():
                 workloads.lock(issuer)
                 return tokens.issue_access(row, scope)
-        except workloads.IssuerChanged:
-            raise self._record_rejection(issuer, "The issuer has just been changed. Try again.") from None
+        except workloads.WorkloadRejected as problem:
+            raise self._record_rejection(issuer, str(problem)) from None
 
     def _find_issuer(self, claims: Mapping[str, Any], resource: str, **filters: Any) -> Issuer:
         """Return the issuer in the tenant that the request is for. Raises InvalidTargetError, InvalidGrantError.
@@ -204,10 +179,3 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
         recorded_reason = f"{issuer.name}: {reason}"
         events.record(self.request.page, SignInStep.REJECTED, recorded_reason, client=client, tenant=issuer.tenant)
         return InvalidGrantError("".join(letter for letter in reason if " " <= letter <= "~" and letter not in '"\\'))
-
-
-def _actor(page: HttpRequest, issuer: Issuer) -> Actor:
-    return Actor(None, Via.SIGN_IN, client_ip_of(page), issuer.name)
-
-
-server.register_grant(AssertionGrant)

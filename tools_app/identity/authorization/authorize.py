@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from authlib.common.urls import add_params_to_uri
 from authlib.oauth2 import OAuth2Error
 from django.conf import settings
-from django.contrib.auth.models import AnonymousUser, User
+from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseRedirectBase
@@ -20,11 +20,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from tools_app.core.http.documents import DocumentError
-from tools_app.identity.authorization import consent, events
+from tools_app.identity.authorization import consent
 from tools_app.identity.authorization.consent import TENANT_PARAMETER, AuthorizationRequest
 from tools_app.identity.authorization.endpoints import is_rate_limited
 from tools_app.identity.authorization.server import check_parameters, issuer_of, resource_of, server
-from tools_app.identity.oauth import connections, redirects, tokens
+from tools_app.identity.oauth import connections, events, redirects, tokens
 from tools_app.models import Connection, Issuer, IssuerUse, SignInStep, Tenant
 from tools_app.web.admin.site import site
 from tools_app.web.middleware import ORIGIN_ONLY
@@ -46,14 +46,15 @@ class RedirectToClient(HttpResponseRedirectBase):
 @require_http_methods(["GET", "POST"])
 def authorize(request: HttpRequest) -> HttpResponse:
     """Answer an authorization request (RFC 6749, section 4.1.1)."""
-    response = _authorize(request)
+    if is_rate_limited(request, "authorize", MAX_REQUESTS):
+        response = consent.message_page(request, "Too many attempts", "Wait a minute, then try again.", status=429)
+    else:
+        response = _authorize(request)
     response.headers["Referrer-Policy"] = ORIGIN_ONLY
     return response
 
 
 def _authorize(request: HttpRequest) -> HttpResponse:
-    if is_rate_limited(request, "authorize", MAX_REQUESTS):
-        return consent.message_page(request, "Too many attempts", "Wait a minute, then try again.", status=429)
     try:
         auth_request = _parse_request(request)
     except OAuth2Error as problem:
@@ -61,38 +62,33 @@ def _authorize(request: HttpRequest) -> HttpResponse:
     except DocumentError as problem:
         text = f"{problem} Connect it again later, or tell the people who make it."
         return consent.refusal_page(request, "This application cannot be identified", text)
-    if not isinstance(request.user, User) or not request.user.is_active:
-        return _redirect_to_sign_in(request, auth_request.resource.slug)
-    return _for_tenant(request, request.user, auth_request)
-
-
-def _for_tenant(request: HttpRequest, person: User, auth_request: AuthorizationRequest) -> HttpResponse:
+    person = request.user
+    if not isinstance(person, User) or not person.is_active:
+        # To the company's sign-in where the tenant has one, else to the login page.
+        slug = auth_request.resource.slug
+        issuers = Issuer.objects.filter(tenant__slug=slug, use=IssuerUse.PEOPLE, is_active=True)
+        login_url = reverse("sign-in-tenant", args=[slug]) if slug and issuers.exists() else settings.LOGIN_URL
+        return redirect_to_login(request.get_full_path(), login_url)
     match consent.tenant_of(request, person, auth_request, request.GET.get(TENANT_PARAMETER, "")):
         case HttpResponse() as page:
             return page
         case Tenant() as tenant:
             return _consent(request, person, tenant, auth_request)
         case tenants:
-            return _tenant_choice(request, tenants, auth_request)
-
-
-def _tenant_choice(request: HttpRequest, tenants: list[Tenant], auth_request: AuthorizationRequest) -> HttpResponse:
-    links = [(row.name, f"?{request.GET.urlencode()}&{urlencode({TENANT_PARAMETER: row.slug})}") for row in tenants]
-    context = {"title": f"Which tools should {auth_request.client.name} use?", "links": links}
-    return TemplateResponse(request, "identity/authorization/tenants.html", {**site.each_context(request), **context})
-
-
-def _redirect_to_sign_in(request: HttpRequest, slug: str | None) -> HttpResponse:
-    """Lead to the company's sign-in where the tenant has one, else to the login page."""
-    issuers = Issuer.objects.filter(tenant__slug=slug, use=IssuerUse.PEOPLE, is_active=True)
-    login_url = reverse("sign-in-tenant", args=[slug]) if slug and issuers.exists() else settings.LOGIN_URL
-    return redirect_to_login(request.get_full_path(), login_url)
+            query = request.GET.urlencode()
+            links = [(row.name, f"?{query}&{urlencode({TENANT_PARAMETER: row.slug})}") for row in tenants]
+            title = f"Which tools should {auth_request.client.name} use?"
+            context = {**site.each_context(request), "title": title, "links": links}
+            return TemplateResponse(request, "identity/authorization/tenants.html", context)
 
 
 def _parse_request(request: HttpRequest) -> AuthorizationRequest:
     """Return the checked request. Raises DocumentError, and OAuth2Error, with a redirect URI once that is checked."""
     check_parameters(request.GET)
-    grant = server.get_consent_grant(_query_only(request))
+    # Without the fields of its form, which are the person's and not the client's.
+    query = HttpRequest()
+    query.method, query.path, query.META, query.GET = "GET", request.path, request.META, request.GET
+    grant = server.get_consent_grant(query)
     payload, state = grant.request.payload, request.GET.get("state", "")
     try:
         resource = resource_of(request, request.GET)
@@ -109,18 +105,6 @@ def _parse_request(request: HttpRequest) -> AuthorizationRequest:
     )
 
 
-def _query_only(request: HttpRequest) -> HttpRequest:
-    """Return the request without the fields of its form, which are the person's and not the client's."""
-    query_request = HttpRequest()
-    query_request.method, query_request.path, query_request.META, query_request.GET = (
-        "GET",
-        request.path,
-        request.META,
-        request.GET,
-    )
-    return query_request
-
-
 # --- Consent -----------------------------------------------------------------------------------------------------
 
 
@@ -129,26 +113,17 @@ def _consent(request: HttpRequest, person: User, tenant: Tenant, auth_request: A
     if page := consent.policy_refusal(request, tenant, auth_request):
         return page
     existing = connections.find(tenant, person, auth_request.client)
+    if request.method == "POST" and request.POST.get("decision") != "allow":
+        events.record(request, SignInStep.DENIED, client=auth_request.client, tenant=tenant)
+        error = {"error": "access_denied", "error_description": "The person refused."}
+        return _redirect_to_client(request, auth_request, error)
     if request.method == "POST":
-        return _decide(request, person, tenant, auth_request, existing)
+        result = consent.allow(request, person, tenant, auth_request, existing)
+        return result if isinstance(result, HttpResponse) else _redirect_with_code(request, result, auth_request)
     if existing is not None and connections.needs_no_consent(existing, auth_request.redirect_uri, auth_request.scope):
         return _redirect_with_code(request, existing, auth_request)
     consent.record_consent_request(request, tenant, auth_request)
     return consent.page(request, person, tenant, auth_request, existing)
-
-
-def _decide(
-    request: HttpRequest, person: User, tenant: Tenant, auth_request: AuthorizationRequest, existing: Connection | None
-) -> HttpResponse:
-    if request.POST.get("decision") != "allow":
-        events.record(request, SignInStep.DENIED, client=auth_request.client, tenant=tenant)
-        return _redirect_to_client(
-            request, auth_request, {"error": "access_denied", "error_description": "The person refused."}
-        )
-    connection = consent.allow(request, person, tenant, auth_request, existing)
-    return (
-        connection if isinstance(connection, HttpResponse) else _redirect_with_code(request, connection, auth_request)
-    )
 
 
 def _redirect_with_code(
@@ -189,16 +164,16 @@ def _error_response(request: HttpRequest, problem: OAuth2Error) -> HttpResponse:
     reason = f"{problem.error}: {problem.description}" if problem.redirect_uri else text
     client_id = request.GET.get("client_id", "")
     events.record(request, SignInStep.REJECTED, reason, client_id=client_id)
-    if problem.redirect_uri and _has_allowed(request.user, client_id, problem.redirect_uri):
+    allowed = Connection.objects.filter(
+        tokens.valid_connections(),
+        client__client_id=client_id,
+        redirect_uri=problem.redirect_uri,
+        person=request.user.pk,
+    )
+    if problem.redirect_uri and request.user.is_authenticated and allowed.exists():
         parameters = [*problem.get_body(), ("iss", issuer_of(request))]
         return RedirectToClient(add_params_to_uri(problem.redirect_uri, parameters))
     return consent.message_page(request, title, text, status=400)
-
-
-def _has_allowed(person: User | AnonymousUser, client_id: str, redirect_uri: str) -> bool:
-    """Whether the person has a connection of a client that returned to this redirect URI."""
-    rows = Connection.objects.filter(tokens.valid_connections(), client__client_id=client_id, redirect_uri=redirect_uri)
-    return person.is_authenticated and rows.filter(person=person.pk).exists()
 
 
 def _error_message(request: HttpRequest, problem: OAuth2Error) -> tuple[str, str]:

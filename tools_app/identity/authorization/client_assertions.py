@@ -3,29 +3,26 @@
 Their public keys are in their metadata document or registration, or at the URL that it names.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, Protocol
 
 from authlib.oauth2 import OAuth2Request
 from authlib.oauth2.rfc6749 import InvalidClientError
 from django.utils import timezone
-from joserfc import jws, jwt
+from joserfc import jwt
 from joserfc.errors import JoseError
 
 from tools_app.core.http import documents
-from tools_app.identity import single_use
-from tools_app.identity.authorization import client_documents
 from tools_app.identity.issuers import tokens
-from tools_app.identity.issuers.signatures import REGISTRY
 from tools_app.identity.oauth import clients, key_sets
+from tools_app.identity.oauth.key_sets import REGISTRY
 from tools_app.models import OAuthClient
 
 ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 MAX_ASSERTION: Final = 8000
 MAX_LIFETIME_SECONDS: Final = 600
-MAX_JTI: Final = 200
 # Keys are read again for an unknown key ID, at most so often.
 KEYS_REFRESH_INTERVAL: Final = timedelta(minutes=1)
 # They are read again after this time, so that a key that a client withdrew ends.
@@ -45,68 +42,38 @@ def authenticate(
     assertion = request.form.get("client_assertion", "")
     if not assertion or request.form.get("client_assertion_type") != ASSERTION_TYPE:
         return None
-    client = query_client(_claimed_client_id(assertion))
-    if client is None or clients.SIGNED not in clients.methods_of(client.row):
-        raise _invalid_client("The assertion is of no client that signs.")
-    _check_claims(client.row, _verified_claims(client.row, assertion), audiences)
+    try:
+        # The client that the assertion names, before anything is verified.
+        _, claims = tokens.decode_unverified(assertion)
+        client = query_client(str(claims.get("sub", "")))
+        if client is None or clients.SIGNED not in clients.methods_of(client.row):
+            raise tokens.InvalidToken("The assertion is of no client that signs.")
+        claims = _verified_claims(client.row, assertion)
+        if claims.get("iss") != client.row.client_id or claims.get("sub") != client.row.client_id:
+            raise tokens.InvalidToken("The issuer and the subject of the assertion must be the client ID.")
+        tokens.check_claims(claims, audiences, MAX_LIFETIME_SECONDS)
+        tokens.check_first_use(client.row, claims)
+    except tokens.InvalidToken as problem:
+        raise InvalidClientError(description=str(problem), status_code=401) from None
     return client
 
 
-def _claimed_client_id(assertion: str) -> str:
-    """Return the client that an assertion names, before anything is verified."""
-    try:
-        subject = jws.extract_compact(assertion.encode()).payload
-        claims = documents.parsed_object(subject)
-    except (JoseError, ValueError, documents.DocumentError):
-        raise _invalid_client("The assertion is not a signed JWT.") from None
-    return str(claims.get("sub", ""))
-
-
-def _verified_claims(client: OAuthClient, assertion: str) -> Mapping[str, Any]:
-    if client.jwks and client.jwks_uri and _keys_are_older(client, MAX_KEYS_AGE):
+def _verified_claims(client: OAuthClient, assertion: str) -> dict[str, Any]:
+    """Return the claims of an assertion that a key of the client signed. Raises InvalidToken and DocumentError."""
+    now = timezone.now()
+    read_at = client.keys_fetched_at
+    if client.jwks and client.jwks_uri and (read_at is None or read_at < now - MAX_KEYS_AGE):
         # While they cannot be read, those that are known count.
         with suppress(documents.DocumentError):
-            client_documents.read_keys(client)
-    try:
-        return _decode(client, assertion)
-    except (JoseError, ValueError, KeyError, TypeError, AttributeError):
-        if not client.jwks_uri or not _keys_are_older(client, KEYS_REFRESH_INTERVAL):
-            raise _invalid_client("The signature of the assertion cannot be verified.") from None
-    client_documents.read_keys(client)
-    try:
-        return _decode(client, assertion)
-    except (JoseError, ValueError, KeyError, TypeError, AttributeError):
-        raise _invalid_client("The signature of the assertion cannot be verified.") from None
-
-
-def _decode(client: OAuthClient, assertion: str) -> Mapping[str, Any]:
-    keys = key_sets.imported(client.jwks or {})
-    claims: Mapping[str, Any] = jwt.decode(assertion, keys, registry=REGISTRY).claims
-    return claims
-
-
-def _keys_are_older(client: OAuthClient, age: timedelta) -> bool:
-    return client.keys_fetched_at is None or client.keys_fetched_at < timezone.now() - age
-
-
-def _check_claims(client: OAuthClient, claims: Mapping[str, Any], audiences: tuple[str, ...]) -> None:
-    """Raise InvalidClientError unless the claims are of this client, for this hub, now, and for the first time."""
-    if claims.get("iss") != client.client_id or claims.get("sub") != client.client_id:
-        raise _invalid_client("The issuer and the subject of the assertion must be the client ID.")
-    try:
-        tokens.check_claims(claims, audiences, MAX_LIFETIME_SECONDS)
-    except tokens.InvalidToken as problem:
-        raise _invalid_client(str(problem)) from None
-    jti = claims.get("jti")
-    if not isinstance(jti, str) or not 0 < len(jti) <= MAX_JTI:
-        raise _invalid_client("The assertion has no ID (jti).")
-    try:
-        is_first = single_use.use(client, [jti], datetime.fromtimestamp(claims["exp"] + tokens.LEEWAY_SECONDS, UTC))
-    except single_use.TooMany:
-        raise _invalid_client("Too many assertions of this client are valid now. Try again in some minutes.") from None
-    if not is_first:
-        raise _invalid_client("The assertion was used before.")
-
-
-def _invalid_client(reason: str) -> InvalidClientError:
-    return InvalidClientError(description=reason, status_code=401)
+            clients.read_keys(client)
+    for may_read in (True, False):
+        try:
+            keys = key_sets.imported(client.jwks or {})
+            return dict(jwt.decode(assertion, keys, registry=REGISTRY).claims)
+        except (JoseError, ValueError, KeyError, TypeError, AttributeError):
+            read_at = client.keys_fetched_at
+            is_due = client.jwks_uri and (read_at is None or read_at < now - KEYS_REFRESH_INTERVAL)
+            if not may_read or not is_due:
+                break
+        clients.read_keys(client)
+    raise tokens.InvalidToken("The signature of the assertion cannot be verified.")

@@ -16,10 +16,10 @@ from django.views.decorators.http import require_http_methods
 
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.core.ids import new_id
-from tools_app.identity.authorization import consent, events
+from tools_app.identity.authorization import consent
 from tools_app.identity.authorization.consent import TENANT_PARAMETER, AuthorizationRequest
-from tools_app.identity.authorization.devices import USER_CODE
-from tools_app.identity.oauth import connections, devices, resources
+from tools_app.identity.authorization.endpoints import USER_CODE
+from tools_app.identity.oauth import connections, devices, events, resources
 from tools_app.models import DeviceCode, SignInStep, Tenant
 from tools_app.tenants.limits import limits
 from tools_app.tenants.limits.quotas import ConcurrencyLimit
@@ -59,7 +59,8 @@ def _code_form(request: HttpRequest, code: str = "", problem: str = "") -> HttpR
 
 
 def _submit_code(request: HttpRequest, person: User) -> HttpResponse:
-    if _is_rate_limited(person):
+    limit = ConcurrencyLimit("person", "codes", MAX_ATTEMPTS, f"oauth:codes:{person.pk}")
+    if limits.acquire_here([limit], str(new_id()), WINDOW_SECONDS) is not None:
         return consent.message_page(request, "Too many attempts", "Wait a minute, then try again.", status=429)
     code = request.POST.get(USER_CODE, "")
     row = devices.find_open(code)
@@ -79,15 +80,10 @@ def _submit_code(request: HttpRequest, person: User) -> HttpResponse:
         case Tenant() as tenant:
             return _consent(request, person, tenant, auth_request, row)
         case tenants:
-            return _tenant_choice(request, tenants, auth_request)
-
-
-def _tenant_choice(request: HttpRequest, tenants: list[Tenant], auth_request: AuthorizationRequest) -> HttpResponse:
-    title = f"Which tools should {auth_request.client.name} use?"
-    context = {"title": title, "tenants": tenants, "user_code": auth_request.user_code}
-    return TemplateResponse(
-        request, "identity/authorization/device_tenants.html", {**site.each_context(request), **context}
-    )
+            title = f"Which tools should {auth_request.client.name} use?"
+            context = {"title": title, "tenants": tenants, "user_code": auth_request.user_code}
+            context = {**site.each_context(request), **context}
+            return TemplateResponse(request, "identity/authorization/device_tenants.html", context)
 
 
 def _consent(
@@ -101,7 +97,9 @@ def _consent(
         case "allow":
             return _allow(request, person, tenant, auth_request, row)
         case "deny":
-            return _refuse(request, tenant, auth_request, row)
+            if devices.refuse(row):
+                events.record(request, SignInStep.DENIED, client=auth_request.client, tenant=tenant)
+            return consent.message_page(request, "Refused", f"{auth_request.client.name} was not connected.")
     consent.record_consent_request(request, tenant, auth_request)
     return consent.page(request, person, tenant, auth_request, existing)
 
@@ -121,14 +119,3 @@ def _allow(
         # Somebody else decided, or it expired meanwhile: nothing is allowed.
         transaction.set_rollback(True)
     return _code_form(request, problem=EXPIRED_CODE)
-
-
-def _refuse(request: HttpRequest, tenant: Tenant, auth_request: AuthorizationRequest, row: DeviceCode) -> HttpResponse:
-    if devices.refuse(row):
-        events.record(request, SignInStep.DENIED, client=auth_request.client, tenant=tenant)
-    return consent.message_page(request, "Refused", f"{auth_request.client.name} was not connected.")
-
-
-def _is_rate_limited(person: User) -> bool:
-    limit = ConcurrencyLimit("person", "codes", MAX_ATTEMPTS, f"oauth:codes:{person.pk}")
-    return limits.acquire_here([limit], str(new_id()), WINDOW_SECONDS) is not None

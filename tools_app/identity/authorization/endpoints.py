@@ -5,26 +5,30 @@ from typing import Final
 
 import orjson
 from authlib.oauth2 import OAuth2Error
-from authlib.oauth2.rfc6749 import InvalidClientError
+from authlib.oauth2.rfc6749 import InvalidClientError, InvalidScopeError, UnauthorizedClientError
 from authlib.oauth2.rfc6749.util import extract_basic_authorization
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import reverse
+from django.utils.http import urlencode
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.debug import sensitive_post_parameters
 
 from tools_app.core.http.documents import DocumentError
 from tools_app.core.ids import new_id
-from tools_app.identity.authorization import assertions, events, introspection, service_clients
-from tools_app.identity.authorization import devices as device_flow
+from tools_app.identity.authorization.assertions import AssertionGrant
+from tools_app.identity.authorization.grants import Introspection, Revocation
 from tools_app.identity.authorization.metadata import allow_any_origin
-from tools_app.identity.authorization.server import NO_STORE, check_parameters, server
-from tools_app.identity.oauth import clients, devices
+from tools_app.identity.authorization.server import NO_STORE, check_parameters, issuer_of, resource_of, server
+from tools_app.identity.models.oauth import MAX_SCOPE
+from tools_app.identity.oauth import clients, devices, events
 from tools_app.identity.principal import client_ip_of, rate_limit_key, site_of
 from tools_app.models import SignInStep
 from tools_app.tenants.limits import limits
 from tools_app.tenants.limits.quotas import ConcurrencyLimit
 
-# Each registers its grant with the server.
-GRANTS: Final = (device_flow.DeviceGrant, service_clients.ServiceGrant, assertions.AssertionGrant)
+server.register_grant(AssertionGrant)
+
+USER_CODE: Final = "user_code"
 MAX_REGISTRATION_BYTES: Final = 16 * 1024
 MAX_REGISTRATIONS: Final = 10
 MAX_TOKEN_REQUESTS: Final = 300
@@ -47,7 +51,7 @@ def token(request: HttpRequest) -> HttpResponse:
 @allow_any_origin("POST")
 def revoke(request: HttpRequest) -> HttpResponse:
     """End a token and everything that was issued with it (RFC 7009)."""
-    return _respond(request, lambda: server.create_endpoint_response("revocation", request))
+    return _respond(request, lambda: server.create_endpoint_response(Revocation.ENDPOINT_NAME, request))
 
 
 @csrf_exempt
@@ -55,7 +59,7 @@ def revoke(request: HttpRequest) -> HttpResponse:
 @allow_any_origin("POST")
 def introspect(request: HttpRequest) -> HttpResponse:
     """Return what a client's own token is good for (RFC 7662)."""
-    return _respond(request, lambda: server.create_endpoint_response(introspection.NAME, request))
+    return _respond(request, lambda: server.create_endpoint_response(Introspection.ENDPOINT_NAME, request))
 
 
 @csrf_exempt
@@ -66,11 +70,34 @@ def device_authorization(request: HttpRequest) -> HttpResponse:
     if is_rate_limited(request, "devices", MAX_DEVICE_REQUESTS):
         return _error("temporarily_unavailable", "Too many requests. Try again in a minute.", 429)
     try:
-        return _respond(request, lambda: device_flow.begin(request))
+        return _respond(request, lambda: _begin_device(request))
     except devices.TooManyRequests:
         return _error(
             "temporarily_unavailable", "Too many devices of this network wait to sign in. Try again in 10 minutes.", 503
         )
+
+
+def _begin_device(request: HttpRequest) -> HttpResponse:
+    client = server.authenticate_client(
+        server.create_oauth2_request(request), clients.AUTH_METHODS, "device_authorization"
+    )
+    if not client.check_grant_type(devices.GRANT):
+        raise UnauthorizedClientError(f"The metadata of the client does not list the grant type {devices.GRANT}.")
+    slug, scope = resource_of(request, request.POST).slug or "", request.POST.get("scope", "")
+    if len(scope) > MAX_SCOPE:
+        raise InvalidScopeError(f"The scope has at most {MAX_SCOPE} characters.")
+    codes = devices.begin(client.row, slug, scope, site_of(client_ip_of(request)))
+    events.record(request, SignInStep.CHALLENGED, "A device shows a code.", client=client.row)
+    page, user_code = issuer_of(request) + reverse("oauth-device"), devices.spelt(codes.user)
+    body = {
+        "device_code": codes.device,
+        USER_CODE: user_code,
+        "verification_uri": page,
+        "verification_uri_complete": f"{page}?{urlencode({USER_CODE: user_code})}",
+        "expires_in": int(devices.LIFETIME.total_seconds()),
+        "interval": devices.INTERVAL,
+    }
+    return JsonResponse(body, headers=NO_STORE)
 
 
 @csrf_exempt
@@ -110,7 +137,7 @@ def register(request: HttpRequest) -> HttpResponse:
 
 
 def is_rate_limited(request: HttpRequest, kind: str, max_requests: int) -> bool:
-    """Return whether an address sends more than `most` requests of a kind in SECONDS, to all processes together."""
+    """Whether an address sends more than `max_requests` of a kind in WINDOW_SECONDS, to all processes together."""
     limit = ConcurrencyLimit("address", kind, max_requests, f"oauth:{kind}:{rate_limit_key(client_ip_of(request))}")
     return limits.acquire_here([limit], str(new_id()), WINDOW_SECONDS) is not None
 
@@ -121,7 +148,11 @@ def _respond(request: HttpRequest, handler: Callable[[], HttpResponse]) -> HttpR
     client_id = request.POST.get("client_id", "")
     try:
         check_parameters(request.POST)
-        client_id = client_id or _basic_client_id(request)
+        try:
+            client_id = client_id or extract_basic_authorization(request.headers)[0] or ""
+        except UnicodeDecodeError:
+            reason = "The name and the secret in the Authorization header are not UTF-8."
+            raise InvalidClientError(description=reason, status_code=401) from None
         response = handler()
     except OAuth2Error as problem:
         response = _error(problem.error, problem.description, problem.status_code)
@@ -129,21 +160,10 @@ def _respond(request: HttpRequest, handler: Callable[[], HttpResponse]) -> HttpR
         response = _error("invalid_client", str(problem), 400)
     if response.status_code >= 400:  # noqa: PLR2004 - an error
         body = orjson.loads(response.content)
-        if body.get("error") in PENDING_ERRORS or events.is_rejection_recorded(request):
-            return response
-        reason = f"{body.get('error')}: {body.get('error_description', '')}"
-        events.record(request, SignInStep.REJECTED, reason, client_id=client_id)
+        if body.get("error") not in PENDING_ERRORS and not events.is_rejection_recorded(request):
+            reason = f"{body.get('error')}: {body.get('error_description', '')}"
+            events.record(request, SignInStep.REJECTED, reason, client_id=client_id)
     return response
-
-
-def _basic_client_id(request: HttpRequest) -> str:
-    """Return the client ID in `Authorization` (RFC 6749, section 2.3.1); "" without one. Raises InvalidClientError."""
-    try:
-        name, _ = extract_basic_authorization(request.headers)
-    except UnicodeDecodeError:
-        reason = "The name and the secret in the Authorization header are not UTF-8."
-        raise InvalidClientError(description=reason, status_code=401) from None
-    return name or ""
 
 
 def _error(code: str, description: str, status: int) -> HttpResponse:

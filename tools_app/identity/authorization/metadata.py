@@ -8,8 +8,8 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 
 from tools_app.identity.authorization.server import GRANT_TYPES, issuer_of
-from tools_app.identity.issuers.signatures import ALGORITHMS
-from tools_app.identity.oauth import clients, resources, scopes, tenant_scopes
+from tools_app.identity.oauth import clients, resources, scopes
+from tools_app.identity.oauth.key_sets import ALGORITHMS
 
 MAX_AGE: Final = 3600
 TENANT_MAX_AGE: Final = 60
@@ -45,7 +45,7 @@ def protected_resource(request: HttpRequest, path: str = "mcp") -> HttpResponse:
     if match is None:
         raise Http404("No such endpoint.")
     issuer, slug = issuer_of(request), match["slug"]
-    tenant_scope_names = tenant_scopes.names_of(slug) if slug else ()
+    tenant_scope_names = scopes.names_of(slug) if slug else ()
     return _cacheable_response(
         {
             "resource": f"{issuer}/{path}",
@@ -97,7 +97,7 @@ def _server_metadata(issuer: str) -> dict[str, Any]:
         "introspection_endpoint_auth_methods_supported": list(clients.AUTH_METHODS),
         "introspection_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
         "device_authorization_endpoint": issuer + reverse("oauth-device-authorization"),
-        "scopes_supported": [*scopes.SCOPES, scopes.OFFLINE],
+        "scopes_supported": list(scopes.SUPPORTED),
         "response_types_supported": ["code"],
         "response_modes_supported": ["query"],
         "grant_types_supported": list(GRANT_TYPES),

@@ -5,30 +5,26 @@ Authlib raises errors whose description has forbidden characters as ValueError: 
 """
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from authlib.integrations.django_oauth2.requests import DjangoOAuth2Payload
 from authlib.oauth2 import AuthorizationServer as BaseServer
 from authlib.oauth2 import OAuth2Error, OAuth2Request
 from authlib.oauth2.rfc6749 import (
-    InvalidClientError,
     InvalidGrantError,
     InvalidRequestError,
     UnsupportedGrantTypeError,
-    grants,
 )
 from authlib.oauth2.rfc6749.authenticate_client import authenticate_none
-from authlib.oauth2.rfc6749.hooks import hooked
-from authlib.oauth2.rfc7009 import RevocationEndpoint as BaseRevocation
-from authlib.oauth2.rfc7636 import CodeChallenge
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.urls import reverse
 from django.utils import timezone
 
-from tools_app.identity.authorization import client_assertions, client_documents, events
+from tools_app.identity.authorization import client_assertions
 from tools_app.identity.issuers import tokens as issued
-from tools_app.identity.oauth import clients, devices, policy, redirects, resources, scopes, service_clients, tokens
-from tools_app.models import AuthorizationCode, ClientDecision, Connection, OAuthClient, RefreshToken, SignInStep
+from tools_app.identity.oauth import clients, devices, events, policies, redirects, resources, service_clients, tokens
+from tools_app.models import ClientDecision, Connection, OAuthClient, SignInStep
 
 MAX_PARAMETER: Final = 2000
 MAX_PARAMETERS: Final = {"client_assertion": client_assertions.MAX_ASSERTION, "assertion": issued.MAX_TOKEN}
@@ -60,7 +56,8 @@ class ClientAdapter:
         return uris[0] if may_be_left_out else None
 
     def get_allowed_scope(self, scope: str | None) -> str:
-        return scopes.granted(scope)
+        """Return any scope: the tenant decides once it is known."""
+        return scope or ""
 
     def check_redirect_uri(self, redirect_uri: str) -> bool:
         return redirects.matches(redirect_uri, self.row.redirect_uris)
@@ -100,7 +97,7 @@ class Server(BaseServer):
 
     def query_client(self, client_id: str) -> ClientAdapter | None:
         """Return a client that is not blocked. Raises DocumentError."""
-        row = client_documents.find(client_id)
+        row = clients.find(client_id)
         return ClientAdapter(row) if row is not None and row.blocked_at is None else None
 
     def create_oauth2_request(self, request: HttpRequest) -> DjangoOAuth2Request:
@@ -124,110 +121,6 @@ class Server(BaseServer):
         """Do nothing: nothing listens."""
 
 
-class CodeGrant(grants.AuthorizationCodeGrant):
-    """Authorization codes with PKCE (OAuth 2.1, section 4.1)."""
-
-    TOKEN_ENDPOINT_AUTH_METHODS = clients.AUTH_METHODS
-
-    def query_authorization_code(self, code: str, client: ClientAdapter) -> "CodeAdapter | None":
-        row = tokens.find_code(code, client.row.pk)
-        return CodeAdapter(row, self.request) if row is not None else None
-
-    @hooked
-    def create_token_response(self) -> tuple[int, dict[str, Any], Any]:
-        """Return the tokens of a code."""
-        row: AuthorizationCode = self.request.authorization_code.row
-        check_resource(self.request, row.connection)
-        check_connection(self.request, row.connection)
-        pair = issue_tokens(self.request, lambda: tokens.exchange_code(row, is_bound=has_authenticated(self.request)))
-        events.record(self.request.page, SignInStep.ISSUED, connection=row.connection)
-        return 200, token_response(pair), NO_STORE.items()
-
-
-class CodeAdapter:
-    """A code's row, as Authlib expects it."""
-
-    def __init__(self, row: AuthorizationCode, request: DjangoOAuth2Request) -> None:
-        self.row = row
-        self.code_challenge, self.code_challenge_method = row.code_challenge, "S256"
-        self._is_redirect_uri_sent = "redirect_uri" in request.form
-
-    def get_redirect_uri(self) -> str:
-        """Return what the redirect URI of the token request has to be; "" without one: OAuth 2.1 has PKCE instead."""
-        return self.row.redirect_uri if self._is_redirect_uri_sent else ""
-
-
-class RequiredPkce(CodeChallenge):
-    """PKCE, always, and with S256 only (OAuth 2.1, section 4.1.1)."""
-
-    DEFAULT_CODE_CHALLENGE_METHOD = "S256"
-    SUPPORTED_CODE_CHALLENGE_METHOD = ["S256"]
-
-    def validate_code_challenge(self, grant: CodeGrant, redirect_uri: str) -> None:
-        """Raise InvalidRequestError without a challenge, or with a method other than S256."""
-        if grant.request.payload.data.get("code_challenge_method") != "S256":
-            raise InvalidRequestError("PKCE is required: send code_challenge, and S256 as code_challenge_method.")
-        super().validate_code_challenge(grant, redirect_uri)
-
-
-class RefreshGrant(grants.RefreshTokenGrant):
-    """Rotation of refresh tokens."""
-
-    TOKEN_ENDPOINT_AUTH_METHODS = clients.AUTH_METHODS
-
-    def authenticate_refresh_token(self, refresh_token: str) -> "RefreshAdapter":
-        row = tokens.find_refresh_token(refresh_token, self.request.client.row.pk)
-        if row is None:
-            raise InvalidGrantError("The refresh token is unknown or has ended. Sign in again.")
-        return RefreshAdapter(row)
-
-    @hooked
-    def create_token_response(self) -> tuple[int, dict[str, Any], Any]:
-        """Return the next tokens."""
-        row: RefreshToken = self.request.refresh_token.row
-        check_resource(self.request, row.connection)
-        check_connection(self.request, row.connection)
-        if row.is_bound and not has_authenticated(self.request):
-            raise InvalidClientError(
-                description="The client authenticated to get this refresh token, and has to do so to use it.",
-                status_code=401,
-            )
-        scope = scopes.narrowed(row.scope, self.request.payload.scope) or row.scope
-        is_bound = has_authenticated(self.request)
-        pair = issue_tokens(self.request, lambda: tokens.rotate(row, scope, is_bound=is_bound))
-        events.record(self.request.page, SignInStep.REFRESHED, connection=row.connection)
-        return 200, token_response(pair), NO_STORE.items()
-
-
-class RefreshAdapter:
-    """A refresh token's row, as Authlib expects it."""
-
-    def __init__(self, row: RefreshToken) -> None:
-        self.row = row
-
-    def check_client(self, client: ClientAdapter) -> bool:
-        return self.row.connection.client_id == client.row.pk
-
-    def get_scope(self) -> str:
-        """Return the scopes that a client may ask for again. What asks for no access is always among them."""
-        return f"{self.row.scope} {scopes.OFFLINE}"
-
-
-class Revocation(BaseRevocation):
-    """Revocation of a token, which ends its family (RFC 7009)."""
-
-    CLIENT_AUTH_METHODS = clients.AUTH_METHODS
-
-    def authenticate_token(self, request: DjangoOAuth2Request, client: ClientAdapter) -> Any:
-        self.check_params(request, client)
-        return tokens.family_of(request.form.get("token", ""), client.row.pk)
-
-    def revoke_token(self, token: Any, request: DjangoOAuth2Request) -> None:
-        family, connection = token
-        tokens.end_family(family, connection)
-        events.record(request.page, SignInStep.REVOKED, "By the client.", connection=connection)
-
-
 def _authenticate_public(query_client: Any, request: DjangoOAuth2Request) -> Any:
     """Return a public client. A request with an assertion has to prove it."""
     return None if request.form.get("client_assertion") else authenticate_none(query_client, request)
@@ -239,9 +132,6 @@ def _authenticate_by_assertion(query_client: Any, request: DjangoOAuth2Request) 
 
 
 server: Final = Server()
-server.register_grant(CodeGrant, [RequiredPkce()])
-server.register_grant(RefreshGrant)
-server.register_endpoint(Revocation)
 server.register_client_auth_method(clients.PUBLIC, _authenticate_public)
 server.register_client_auth_method(clients.SIGNED, _authenticate_by_assertion)
 
@@ -274,6 +164,35 @@ def resource_of(request: HttpRequest, data: QueryDict) -> resources.Resource:
     return endpoints.pop()
 
 
+def issue_tokens(
+    request: DjangoOAuth2Request,
+    connection: Connection,
+    issue: Callable[[], tokens.Pair],
+    *,
+    step: SignInStep = SignInStep.ISSUED,
+    reason: str = "",
+) -> tuple[int, dict[str, Any], Any]:
+    """Return the response of the token endpoint with what `issue` issues, and record it.
+
+    Raises InvalidGrantError if the connection has ended, its person left the tenant, that refuses the client, or for
+    what was used before.
+    """
+    _check_connection(request, connection)
+    try:
+        pair = issue()
+    except tokens.Replayed as replayed:
+        text = "A code or refresh token was used a second time. Everything issued with it has ended."
+        events.record(request.page, SignInStep.REPLAYED, text, connection=replayed.connection)
+        raise InvalidGrantError("This was used before. Sign in again.") from None
+    except tokens.TokenRevoked:
+        raise InvalidGrantError("The code or refresh token has just ended. Sign in again.") from None
+    OAuthClient.objects.filter(pk=request.client.row.pk).update(last_used_at=timezone.now())
+    events.record(request.page, step, reason, connection=connection)
+    body = {"access_token": pair.access, "token_type": "Bearer", "expires_in": pair.expires_in}
+    refresh_token = {"refresh_token": pair.refresh} if pair.refresh else {}
+    return 200, {**body, **refresh_token, "scope": pair.scope}, NO_STORE.items()
+
+
 def check_resource(request: DjangoOAuth2Request, connection: Connection) -> None:
     """Raise InvalidTargetError for another resource than that of the connection."""
     slug = resource_of(request.page, request.form).slug
@@ -281,9 +200,9 @@ def check_resource(request: DjangoOAuth2Request, connection: Connection) -> None
         raise InvalidTargetError("The code or token is for another resource.")
 
 
-def check_connection(request: DjangoOAuth2Request, connection: Connection) -> None:
+def _check_connection(request: DjangoOAuth2Request, connection: Connection) -> None:
     """Raise InvalidGrantError if the connection has ended, its person left the tenant, or that refuses the client."""
-    decision = policy.decision_on(connection.tenant, connection.client, connection.redirect_uri)
+    decision = policies.decision_on(connection.tenant, connection.client, connection.redirect_uri)
     if not tokens.is_valid(connection):
         reason = "The connection has ended, or its person is no longer a member of the tenant, or has to sign in again."
         if connection.person_id is None:
@@ -296,29 +215,3 @@ def check_connection(request: DjangoOAuth2Request, connection: Connection) -> No
         return
     events.record(request.page, SignInStep.REJECTED, reason, connection=connection)
     raise InvalidGrantError(f"{reason} Sign in again." if connection.person_id else reason)
-
-
-def has_authenticated(request: DjangoOAuth2Request) -> bool:
-    """Whether the client of a request proved who it is."""
-    return bool(request.auth_method != clients.PUBLIC)
-
-
-def issue_tokens(request: DjangoOAuth2Request, issue: Any) -> tokens.Pair:
-    """Return what `issue` issues. Raises InvalidGrantError for what was used before, or has just ended."""
-    try:
-        pair: tokens.Pair = issue()
-    except tokens.Replayed as replayed:
-        reason = "A code or refresh token was used a second time. Everything issued with it has ended."
-        events.record(request.page, SignInStep.REPLAYED, reason, connection=replayed.connection)
-        raise InvalidGrantError("This was used before. Sign in again.") from None
-    except tokens.TokenRevoked:
-        raise InvalidGrantError("The code or refresh token has just ended. Sign in again.") from None
-    OAuthClient.objects.filter(pk=request.client.row.pk).update(last_used_at=timezone.now())
-    return pair
-
-
-def token_response(pair: tokens.Pair) -> dict[str, Any]:
-    """Return tokens as the token endpoint answers with them."""
-    refresh_token = {"refresh_token": pair.refresh} if pair.refresh else {}
-    body = {"access_token": pair.access, "token_type": "Bearer", "expires_in": pair.expires_in}
-    return {**body, **refresh_token, "scope": pair.scope}

@@ -22,7 +22,7 @@ from tools_app.core.process.runtime import Service
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
 from tools_app.identity.issuers import configuration, tokens
 from tools_app.identity.models.issuers import MAX_URL
-from tools_app.identity.oauth import attempts, resources, tenant_scopes, workloads
+from tools_app.identity.oauth import events, resources, scopes, workloads
 from tools_app.identity.oauth import tokens as oauth_tokens
 from tools_app.identity.people import rules
 from tools_app.models import Connection, Issuer, IssuerUse, SignInEvent, SignInStep, Via
@@ -185,11 +185,13 @@ def _verify(presented: _PresentedToken) -> None:
 
 def _store(issuer: Issuer, token: str, claims: Mapping[str, Any], address: str, endpoint_slug: str = "") -> None:
     """Store the digest of a verified token with the connection of its subject. Raises TokenRejected."""
-    subject, expires_at = _subject(claims), datetime.fromtimestamp(claims["exp"], UTC)
+    subject, expires_at = workloads.subject_of(claims), datetime.fromtimestamp(claims["exp"], UTC)
+    if not subject:
+        raise TokenRejected("The token has no subject (sub).")
     if expires_at.timestamp() <= time.time():
         raise TokenRejected("The token has expired.")
     # All scopes of the hub for a token without scopes: the rules say what it may use.
-    scope = tenant_scopes.stated(issuer.tenant, claims)
+    scope = scopes.stated(issuer.tenant, claims)
     if not scope:
         raise TokenRejected("The hub and the tenant know none of its scopes (scope, scp).")
     try:
@@ -200,33 +202,24 @@ def _store(issuer: Issuer, token: str, claims: Mapping[str, Any], address: str, 
             if not oauth_tokens.is_valid(row):
                 raise TokenRejected("An admin ended the access of its subject.")
             oauth_tokens.store_signed(row, token, endpoint_slug, scope, expires_at)
-            if not attempts.are_too_many_of_connection(row.pk):
+            if not events.are_too_many_of_connection(row.pk):
                 _record_event(
                     SignInStep.ISSUED, issuer, address, rules.description(issuer, rule), subject_connection=row
                 )
     except rules.NoMatchingRule as problem:
         raise TokenRejected(str(problem).replace("your ", "its ")) from None
-    except workloads.TooManyWorkloads:
-        raise TokenRejected(f"The issuer has stated {workloads.MAX_WORKLOADS} subjects.") from None
+    except workloads.WorkloadRejected as problem:
+        raise TokenRejected(str(problem)) from None
     except oauth_tokens.TooManyTokens:
         message = f"Its subject has {oauth_tokens.MAX_SIGNED} valid tokens. Use one of them until it ends."
         raise TokenRejected(message) from None
-    except workloads.IssuerChanged:
-        raise TokenRejected("The issuer has just been changed. Try again.") from None
     except IntegrityError:
         # Another process was first.
         return
 
 
-def _subject(claims: Mapping[str, Any]) -> str:
-    subject = claims.get("sub")
-    if not isinstance(subject, str) or not 0 < len(subject) <= workloads.MAX_SUBJECT or not subject.isprintable():
-        raise TokenRejected("The token has no subject (sub).")
-    return subject
-
-
 def _record_rejection(issuer: Issuer, reason: str, address: str) -> None:
-    if not attempts.are_too_many_of_strangers(issuer.tenant_id, address):
+    if not events.are_too_many_of_strangers(issuer.tenant_id, address):
         _record_event(SignInStep.REJECTED, issuer, address, f"{issuer.name}: {reason}")
 
 
@@ -237,7 +230,7 @@ def _record_event(
     if subject_connection is not None:
         event.connection_id = subject_connection.pk
         event.client_id, event.client_name = subject_connection.client.client_id, subject_connection.client.name
-    event.attempt = attempts.attempt_of(event)
+    event.attempt = events.attempt_of(event)
     event.save(force_insert=True)
 
 

@@ -40,7 +40,7 @@ def check(is_running: Callable[[], bool]) -> None:
             if is_running() and people.claim_check(identity, claimed_at):
                 started_at = monotonic()
                 tenant_id = identity.issuer.tenant_id
-                if problem := _check_safely(identity, claimed_at, may_ask=elapsed[tenant_id] < MAX_TENANT_SECONDS):
+                if problem := _check(identity, claimed_at, may_ask=elapsed[tenant_id] < MAX_TENANT_SECONDS):
                     unchecked.append(f"{identity.issuer.name}: {problem}")
                 elapsed[tenant_id] += monotonic() - started_at  # type: ignore[assignment] # seconds, not a count
         if len(due) < BATCH:
@@ -49,28 +49,23 @@ def check(is_running: Callable[[], bool]) -> None:
         log.warning("%d people could not be checked with their issuers: %s", len(unchecked), first_of(unchecked))
 
 
-def _check_safely(identity: Identity, claimed_at: datetime, *, may_ask: bool) -> str:
+def _check(identity: Identity, claimed_at: datetime, *, may_ask: bool) -> str:
     """Check a person so that neither an answer nor the silence of one issuer holds up the people of others.
 
     Returns why that failed; "" if it did not.
     """
     try:
-        _check(identity, claimed_at, may_ask=may_ask)
+        with recording_as(Actor(None, Via.SIGN_IN, name=identity.issuer.name)):
+            reason = _reason_to_end(identity, claimed_at, may_ask=may_ask)
+            is_ended = bool(reason) and people.end(identity, claimed_at)
+        if is_ended:
+            tenant, name = identity.issuer.tenant, identity.person.get_username()
+            SignInEvent.objects.create(step=SignInStep.LEFT, reason=reason, tenant=tenant, person_name=name)
     except provider.SignInFailed as problem:
         return str(problem)
     except Exception as problem:  # noqa: BLE001 - an issuer may answer anything
         return type(problem).__name__
     return ""
-
-
-def _check(identity: Identity, claimed_at: datetime, *, may_ask: bool) -> None:
-    with recording_as(Actor(None, Via.SIGN_IN, name=identity.issuer.name)):
-        reason = _reason_to_end(identity, claimed_at, may_ask=may_ask)
-        if not reason or not people.end(identity, claimed_at):
-            return
-    SignInEvent.objects.create(
-        step=SignInStep.LEFT, reason=reason, tenant=identity.issuer.tenant, person_name=identity.person.get_username()
-    )
 
 
 def _reason_to_end(identity: Identity, claimed_at: datetime, *, may_ask: bool) -> str:

@@ -126,7 +126,10 @@ def _configuration(issuer: Issuer) -> configuration.Configuration:
 def _token_response(issuer: Issuer, form: Mapping[str, str]) -> dict[str, Any]:
     """Return the answer of the token endpoint. Raises SignInFailed, and AccessWithdrawn for invalid_grant."""
     config = _configuration(issuer)
-    secret = _secret(issuer)
+    try:
+        secret = people.unseal(issuer, issuer) if issuer.ciphertext else ""
+    except encryption.DecryptionError:
+        raise SignInFailed(f"The client secret of {issuer.name} cannot be read. Enter it again.") from None
     authorization, body = "", dict(form)
     if secret and "client_secret_basic" in config.auth_methods:
         credentials = f"{quote(issuer.client_id, safe='')}:{quote(secret, safe='')}"
@@ -141,26 +144,13 @@ def _token_response(issuer: Issuer, form: Mapping[str, str]) -> dict[str, Any]:
             )
         )
         if reply.status in (BAD_REQUEST, UNAUTHORIZED):
-            raise _refusal(issuer, documents.parsed_object(reply.body))
+            error = str(documents.parsed_object(reply.body).get("error", ""))[:100]
+            error = "".join(filter(str.isprintable, error))
+            kind = AccessWithdrawn if error == "invalid_grant" else SignInFailed
+            raise kind(f"{issuer.name} refused: {error or 'no reason given'}.")
         return documents.parsed(reply)
     except DocumentError as problem:
         raise SignInFailed(f"{issuer.name} did not answer as expected: {problem}") from problem
-
-
-def _secret(issuer: Issuer) -> str:
-    """Return the client secret; "" without one. Raises SignInFailed if it was sealed with another key."""
-    if not issuer.ciphertext:
-        return ""
-    try:
-        return people.unseal(issuer, issuer)
-    except encryption.DecryptionError:
-        raise SignInFailed(f"The client secret of {issuer.name} cannot be read. Enter it again.") from None
-
-
-def _refusal(issuer: Issuer, body: Mapping[str, Any]) -> SignInFailed:
-    error = "".join(filter(str.isprintable, str(body.get("error", ""))[:100]))
-    message = f"{issuer.name} refused: {error or 'no reason given'}."
-    return AccessWithdrawn(message) if error == "invalid_grant" else SignInFailed(message)
 
 
 def _claims(issuer: Issuer, token_response: Mapping[str, Any]) -> Mapping[str, Any]:

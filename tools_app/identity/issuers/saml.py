@@ -365,12 +365,20 @@ def _claims(issuer: Issuer, assertion: Any, sp: ServiceProvider) -> Mapping[str,
     claims["preferred_username"] = ""
     claims["email"] = next(iter(attributes.get(issuer.email_attribute, [])), "")
     claims["groups"] = attributes.get(issuer.groups_attribute, [])
-    claims["name_id"] = _unqualified_name_id(issuer, assertion, sp)
+    nodes = assertion.xpath("saml:Subject/saml:NameID", namespaces=NAMESPACES)
+    # The text of one that the provider itself gave for this hub: a directory may know a person by it.
+    is_unqualified = nodes and not any(_qualifiers(issuer, nodes[0], sp))
+    claims["name_id"] = (nodes[0].text or "").strip() if is_unqualified else ""
     claims["sub"] = _subject(issuer, assertion, attributes, sp)
     return claims
 
 
 def _subject(issuer: Issuer, assertion: Any, attributes: Mapping[str, list[str]], sp: ServiceProvider) -> str:
+    """Return the attribute or the NameID that says who the person is. Raises SignInFailed.
+
+    The same text with another format or qualifier is another person (SAML core, sections 2.2.2 and 8.3). A persistent
+    one of the provider itself for this hub is the text alone; others end with a digest of all that identifies them.
+    """
     if issuer.subject_attribute:
         values = attributes.get(issuer.subject_attribute, [])
         if len(values) != 1 or not values[0]:
@@ -383,23 +391,8 @@ def _subject(issuer: Issuer, assertion: Any, attributes: Mapping[str, list[str]]
         raise SignInFailed(
             f"{issuer.name} names you differently each time (a transient NameID). It has to use a persistent one."
         )
-    return _subject_of_name_id(issuer, nodes[0], sp)
-
-
-def _unqualified_name_id(issuer: Issuer, assertion: Any, sp: ServiceProvider) -> str:
-    """Return the text of a NameID that the provider itself gave for this hub: a directory may know a person by it."""
-    nodes = assertion.xpath("saml:Subject/saml:NameID", namespaces=NAMESPACES)
-    return (nodes[0].text or "").strip() if nodes and not any(_qualifiers(issuer, nodes[0], sp)) else ""
-
-
-def _subject_of_name_id(issuer: Issuer, node: Any, sp: ServiceProvider) -> str:
-    """Return a NameID as the subject of a person.
-
-    The same text with another format or qualifier is another person (SAML core, sections 2.2.2 and 8.3). A persistent
-    one of the provider itself for this hub is the text alone; others end with a digest of all that identifies them.
-    """
-    text = str(node.text).strip()
-    identifiers = [text, node.get("Format") or UNSPECIFIED, *_qualifiers(issuer, node, sp)]
+    text = str(nodes[0].text).strip()
+    identifiers = [text, nodes[0].get("Format") or UNSPECIFIED, *_qualifiers(issuer, nodes[0], sp)]
     if identifiers == [text, PERSISTENT, "", ""] and not _QUALIFIED.search(text):
         return text
     return f"{text[:MAX_SHOWN_NAME]} ~{sha256(orjson.dumps(identifiers)).hexdigest()[:32]}"

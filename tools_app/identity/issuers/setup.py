@@ -31,60 +31,48 @@ def check(issuer: Issuer, secret: str = "") -> None:
 
     Raises ValidationError.
     """
-    issuer.full_clean(validate_unique=False, validate_constraints=False)
-    if not secret:
-        _check_stored_secret(issuer)
-    for name, message in url_problems(issuer).items():
-        raise ValidationError({name: message})
-    if issuer.protocol == IssuerProtocol.SAML and (missing := saml_metadata.missing_extra()):
-        raise ValidationError({"protocol": missing})
+    issuer.clean_fields()
+    check_settings(issuer)
+    stored = Issuer.objects.filter(pk=issuer.pk).exclude(ciphertext=None).first()
+    needs_secret = issuer.use == IssuerUse.PEOPLE and issuer.protocol == IssuerProtocol.OIDC
+    if stored is not None and needs_secret and not secret and _is_moved(stored, issuer):
+        raise ValidationError({"secret": f"Enter the client secret again: the stored one is for {stored.issuer}."})
     others = Issuer.objects.filter(tenant=issuer.tenant_id).exclude(pk=issuer.pk)
-    if others.filter(issuer=issuer.issuer, use=issuer.use).exists():
-        raise ValidationError({"issuer": "This issuer is set up already. Change it instead."})
     if others.filter(name=issuer.name).exists():
         raise ValidationError({"name": "Another issuer has this name."})
     if others.count() >= MAX_ISSUERS:
         raise ValidationError(f"A tenant has at most {MAX_ISSUERS} issuers.")
     if not issuer.is_active:
         return
-    if issuer.protocol == IssuerProtocol.SAML:
-        _check_metadata(issuer)
-        return
+    field = "issuer"
     try:
-        configuration.keys(issuer.issuer, issuer.tenant.allowed_networks)
+        if issuer.protocol == IssuerProtocol.SAML:
+            field = "metadata_url" if issuer.metadata_url else "metadata"
+            saml_metadata.read(issuer)
+        else:
+            configuration.keys(issuer.issuer, issuer.tenant.allowed_networks)
     except DocumentError as problem:
-        raise ValidationError({"issuer": f"Its configuration could not be read: {problem}"}) from problem
+        text = "Its configuration could not be read" if field == "issuer" else "The metadata could not be used"
+        raise ValidationError({field: f"{text}: {problem}"}) from problem
 
 
-def _check_stored_secret(issuer: Issuer) -> None:
-    """Raise ValidationError if the stored client secret is that of another provider."""
-    stored = Issuer.objects.filter(pk=issuer.pk).exclude(ciphertext=None).first()
-    needs_secret = issuer.use == IssuerUse.PEOPLE and issuer.protocol == IssuerProtocol.OIDC
-    if stored is not None and needs_secret and _is_moved(stored, issuer):
-        raise ValidationError({"secret": f"Enter the client secret again: the stored one is for {stored.issuer}."})
-
-
-def url_problems(issuer: Issuer) -> dict[str, str]:
-    """Return what is wrong with the URLs and certificates of an issuer, by the name of the field."""
-    problems = {}
+def check_settings(issuer: Issuer) -> None:
+    """Check the settings of an issuer together, and that its tenant has it once. Raises ValidationError."""
+    issuer.clean()
     if issuer.protocol == IssuerProtocol.SAML:
-        if issuer.metadata_url:
-            problems["metadata_url"] = configuration.url_problem(issuer.metadata_url.partition("?")[0])
+        if problem := configuration.url_problem(issuer.metadata_url.partition("?")[0]) if issuer.metadata_url else "":
+            raise ValidationError({"metadata_url": problem})
         try:
             saml_metadata.pem_certificates(issuer.certificates)
-        except DocumentError as problem:
-            problems["certificates"] = str(problem)
-    else:
-        problems["issuer"] = configuration.url_problem(issuer.issuer)
-    return {name: problem for name, problem in problems.items() if problem}
-
-
-def _check_metadata(issuer: Issuer) -> None:
-    try:
-        saml_metadata.read(issuer)
-    except DocumentError as problem:
-        field = "metadata_url" if issuer.metadata_url else "metadata"
-        raise ValidationError({field: f"The metadata could not be used: {problem}"}) from problem
+        except DocumentError as invalid:
+            raise ValidationError({"certificates": str(invalid)}) from invalid
+        if missing := saml_metadata.missing_extra():
+            raise ValidationError({"protocol": missing})
+    elif problem := configuration.url_problem(issuer.issuer):
+        raise ValidationError({"issuer": problem})
+    same = Issuer.objects.filter(tenant=issuer.tenant_id, issuer=issuer.issuer, use=issuer.use)
+    if same.exclude(pk=issuer.pk).exists():
+        raise ValidationError({"issuer": "This issuer is set up already. Change it instead."})
 
 
 def save(issuer: Issuer, *, secret: str = "", fields: Sequence[str] | None = None) -> None:
@@ -132,7 +120,7 @@ def delete(issuer: Issuer) -> None:
 def try_rules(issuer: Issuer, token: str, hub_url: str) -> RuleTrial:
     """Return what the rules make of a token, valid or not. Raises InvalidToken for a text that is no token.
 
-    `ours` is the hub's own address.
+    `hub_url` is the hub's own address.
     """
     if issuer.protocol == IssuerProtocol.SAML:
         raise tokens.InvalidToken("Answers of SAML cannot be tried: sign in, and see Sign-ins.")
@@ -141,20 +129,15 @@ def try_rules(issuer: Issuer, token: str, hub_url: str) -> RuleTrial:
     try:
         if issuer.use == IssuerUse.DIRECT:
             direct.check_type(header, claims)
-        client_id = issuer.client_id if issuer.use == IssuerUse.PEOPLE else ""
-        tokens.verify(issuer, token, _audiences(issuer, hub_url), authorized_party=client_id)
+        audiences, client_id = [issuer.audience or hub_url], ""
+        if issuer.use == IssuerUse.PEOPLE:
+            audiences, client_id = [issuer.client_id], issuer.client_id
+        elif issuer.use == IssuerUse.DIRECT:
+            audiences = direct.accepted_audiences(issuer, hub_url)
+        tokens.verify(issuer, token, audiences, authorized_party=client_id)
     except (tokens.InvalidToken, direct.TokenRejected) as invalid:
         problem = str(invalid)
     try:
         return RuleTrial(claims, people.rule_of(issuer, directory.entry_for(issuer, claims), claims), problem)
     except NoMatchingRule as unfit:
         return RuleTrial(claims, None, f"{unfit} {problem}".strip())
-
-
-def _audiences(issuer: Issuer, hub_url: str) -> list[str]:
-    match issuer.use:
-        case IssuerUse.PEOPLE:
-            return [issuer.client_id]
-        case IssuerUse.DIRECT:
-            return direct.accepted_audiences(issuer, hub_url)
-    return [issuer.audience or hub_url]

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from joserfc import jws
@@ -9,15 +10,17 @@ from joserfc.errors import JoseError
 
 from tools_app.core.http import documents
 from tools_app.core.http.documents import DocumentError
+from tools_app.identity import single_use
 from tools_app.identity.issuers import configuration
-from tools_app.identity.issuers.signatures import REGISTRY
 from tools_app.identity.oauth import key_sets
-from tools_app.models import Issuer
+from tools_app.identity.oauth.key_sets import REGISTRY
+from tools_app.models import Issuer, OAuthClient
 
 UNVERIFIED_SIGNATURE: Final = "The signature of the token cannot be verified with the keys of its issuer."
 MAX_TOKEN: Final = 32 * 1024
 MAX_LIFETIME_SECONDS: Final = 24 * 3600
 LEEWAY_SECONDS: Final = 60
+MAX_JTI: Final = 200
 ESCAPED_NUL: Final = b"\\u0000"
 
 
@@ -72,10 +75,14 @@ def verify(
     header, claims = decode_unverified(token)
     if token_type and str(header.get("typ", "")).lower() != token_type:
         raise UnverifiedToken(f"The type of the token is not {token_type}.")
-    if may_fetch_keys:
-        _check_signature(issuer, token.strip())
-    elif not _is_signed_by(token.strip(), configuration.cached_keys(issuer.issuer, issuer.tenant.allowed_networks)):
-        raise UnknownKey(UNVERIFIED_SIGNATURE)
+    allowed = issuer.tenant.allowed_networks
+    if not _is_signed_by(token.strip(), configuration.cached_keys(issuer.issuer, allowed)):
+        if not may_fetch_keys:
+            raise UnknownKey(UNVERIFIED_SIGNATURE)
+        # A new key is looked for once.
+        fetch_keys(issuer)
+        if not _is_signed_by(token.strip(), configuration.cached_keys(issuer.issuer, allowed)):
+            raise UnverifiedToken(UNVERIFIED_SIGNATURE)
     if claims.get("iss") != issuer.issuer:
         raise InvalidToken("The token is of another issuer.")
     if authorized_party and claims.get("azp", authorized_party) != authorized_party:
@@ -99,13 +106,20 @@ def check_claims(claims: Mapping[str, Any], audiences: Collection[str], max_life
         raise InvalidToken("The token is not valid yet.")
 
 
-def _check_signature(issuer: Issuer, token: str) -> None:
-    """Raise InvalidToken unless a published key of the issuer signed a token. A new key is looked for once."""
-    allowed = issuer.tenant.allowed_networks
-    if not _is_signed_by(token, configuration.cached_keys(issuer.issuer, allowed)):
-        fetch_keys(issuer)
-        if not _is_signed_by(token, configuration.cached_keys(issuer.issuer, allowed)):
-            raise UnverifiedToken(UNVERIFIED_SIGNATURE)
+def check_first_use(owner: Issuer | OAuthClient, claims: Mapping[str, Any], kind: str = "") -> None:
+    """Raise InvalidToken unless verified claims with an ID (jti) are used for the first time.
+
+    `kind` is how IDs of this kind of token begin, among those of the issuer or the client.
+    """
+    jti = claims.get("jti")
+    if not isinstance(jti, str) or not 0 < len(jti) <= MAX_JTI:
+        raise InvalidToken("The assertion has no ID (jti).")
+    try:
+        until = datetime.fromtimestamp(claims["exp"] + LEEWAY_SECONDS, UTC)
+        if not single_use.use(owner, [f"{kind}{jti}"], until):
+            raise InvalidToken("The assertion was used before.")
+    except single_use.TooMany:
+        raise InvalidToken("Too many assertions are valid now. Try again in some minutes.") from None
 
 
 def fetch_keys(issuer: Issuer) -> None:

@@ -60,33 +60,6 @@ def _validate_rule(rule: object) -> None:
     validate_patterns(rule.get("methods", []))
 
 
-# What an admin writes, in forms and in the API. `secret` is the client secret, which is stored encrypted.
-WRITTEN_FIELDS = (
-    "tenant",
-    "name",
-    "use",
-    "protocol",
-    "issuer",
-    "client_id",
-    "secret",
-    "rules",
-    "accepts_assertions",
-    "audience",
-    "recheck_hours",
-    "sign_in_minutes",
-    "directory_claim",
-    "directory_only",
-    "metadata_url",
-    "metadata",
-    "certificates",
-    "subject_attribute",
-    "email_attribute",
-    "groups_attribute",
-    "allows_unasked",
-    "is_active",
-)
-
-
 class IssuerUse(models.TextChoices):
     """Whose identities an issuer states."""
 
@@ -256,6 +229,10 @@ class Issuer(Recorded):
             raise ValidationError({"metadata": "Enter the metadata URL or the XML, not both."})
         if self.is_active and not (self.metadata_url or self.metadata):
             raise ValidationError({"metadata_url": "Enter the metadata URL of the provider, or paste its XML."})
+
+
+# What an admin writes, in forms and in the API. `secret` is the client secret, which is stored encrypted.
+WRITTEN_FIELDS = (*(field.name for field in Issuer._meta.concrete_fields if field.editable), "secret")
 
 
 class UsedAssertion(models.Model):

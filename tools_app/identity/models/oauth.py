@@ -5,7 +5,10 @@ expiry and revocation apply to the access tokens of the connection as they do to
 digests only.
 """
 
+import re
+
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -19,6 +22,11 @@ MAX_CLIENT_ID = 1000
 MAX_URI = 2000
 MAX_SCOPE = 1000
 MAX_NETWORK = 50
+# A request for refresh tokens.
+OFFLINE = "offline_access"
+SCOPE_NAME = re.compile(r"[a-z][a-z0-9._:-]{0,39}")
+RESERVED_SCOPES = frozenset({OFFLINE, "openid", "profile", "email", "address", "phone"})
+POLICY_HOST = re.compile(r"[a-z0-9*._-]+:?|\[[0-9a-f:.]+\]")
 
 
 class ClientSource(models.TextChoices):
@@ -144,6 +152,18 @@ class TenantScope(Recorded):
     def __str__(self) -> str:
         return self.name
 
+    def clean(self) -> None:
+        """Check the name. Raises ValidationError."""
+        if not SCOPE_NAME.fullmatch(self.name):
+            raise ValidationError(
+                {
+                    "name": "Write 1 to 40 characters: a lower-case letter first, then letters, digits and . _ : - "
+                    "such as reports."
+                }
+            )
+        if self.name in RESERVED_SCOPES or self.name.startswith("mcp:"):
+            raise ValidationError({"name": f"{self.name} is reserved. Choose another name."})
+
 
 class ClientDecision(models.TextChoices):
     """What a tenant decides about clients of a host."""
@@ -173,6 +193,18 @@ class ClientPolicy(Recorded):
 
     def __str__(self) -> str:
         return f"{self.host}: {self.get_decision_display()}"
+
+    def clean(self) -> None:
+        """Write the host as `identity.oauth.policies.host_of` does. Raises ValidationError."""
+        host = self.host.strip().lower()
+        self.host = host if host.endswith(("..", ":")) else host.removesuffix(".")
+        if not POLICY_HOST.fullmatch(self.host):
+            raise ValidationError(
+                {
+                    "host": "Write a host such as claude.ai, *.example.com or localhost, the scheme of an application "
+                    "such as cursor:, or * for every client."
+                }
+            )
 
 
 class Issued(models.Model):

@@ -1,7 +1,8 @@
 """Applications that ask for access: their registration, their metadata, and their rows.
 
-A client names itself by the URL of its metadata document, which is fetched in
-`identity.authorization.client_documents`, or registers itself (RFC 7591).
+A client registers itself (RFC 7591), or names itself by the URL of its metadata document, which is read again after
+REFRESH_INTERVAL (draft-ietf-oauth-client-id-metadata-document). The document and the keys of a client are read at most
+once in a minute, however often clients ask.
 """
 
 import hmac
@@ -14,11 +15,19 @@ from django.core.exceptions import ValidationError
 from django.db.models import Count, QuerySet
 from django.utils import timezone
 
+from tools_app.core.http import documents
+from tools_app.core.http.client import Reply
+from tools_app.core.http.documents import DocumentError
+from tools_app.core.ids import new_id
+from tools_app.core.process.thread_loops import thread_loops
+from tools_app.core.sanitize import is_storable, sanitized_json
 from tools_app.core.urls import netloc_of, split_url
 from tools_app.identity.models.oauth import MAX_CLIENT_ID, MAX_URI
 from tools_app.identity.oauth import devices, key_sets, redirects
 from tools_app.models import ClientSource, OAuthClient
 from tools_app.tenants.keys import digest_of
+from tools_app.tenants.limits import limits
+from tools_app.tenants.limits.quotas import ConcurrencyLimit
 
 MAX_NAME: Final = 100
 SECRET_PREFIX: Final = "mcphub_cs_"  # noqa: S105 - no secret, but its beginning
@@ -36,6 +45,11 @@ MAX_UNUSED_DOCUMENTS: Final = 10_000
 # A person may be signing in: so long after the registration, and after they were asked.
 FRESH: Final = timedelta(minutes=10)
 ASKED: Final = timedelta(hours=1)
+REFRESH_INTERVAL: Final = timedelta(minutes=10)
+# While a document cannot be read, what it said before counts for this time.
+MAX_STALE: Final = timedelta(days=1)
+SECONDS_BETWEEN_FETCHES: Final = 60.0
+MAX_DOCUMENT_BYTES: Final = 16 * 1024
 
 
 class TooManyClients(Exception):
@@ -50,9 +64,32 @@ class InvalidMetadata(ValueError):
         self.error = error
 
 
+# --- Metadata documents -------------------------------------------------------------------------------------------
+
+
 def is_document(client_id: str) -> bool:
     """Whether a client ID is the URL of a metadata document."""
     return client_id.startswith("https://")
+
+
+def find(client_id: str) -> OAuthClient | None:
+    """Return a client, whose document is read if that is due. Raises DocumentError."""
+    if len(client_id) > MAX_CLIENT_ID or not is_storable(client_id):
+        return None
+    row = OAuthClient.objects.filter(client_id=client_id).first()
+    if not is_document(client_id):
+        return row
+    if row is not None and (row.blocked_at or (row.fetched_at and row.fetched_at > timezone.now() - REFRESH_INTERVAL)):
+        return row
+    try:
+        check_document_url(client_id)
+        if not _may_fetch(client_id):
+            raise DocumentError("It was read less than a minute ago. Try again in a minute.")
+        return from_document(client_id, documents.parsed(thread_loops().run(fetch(client_id))))
+    except (InvalidMetadata, DocumentError) as problem:
+        if row is not None and row.fetched_at and row.fetched_at > timezone.now() - MAX_STALE:
+            return row
+        raise DocumentError(f"This client's document at {client_id} could not be read: {problem}") from problem
 
 
 def check_document_url(client_id: str) -> None:
@@ -69,11 +106,6 @@ def check_document_url(client_id: str) -> None:
         raise InvalidMetadata("A client ID that is a URL has a path, and no fragment, user name or dot segments.")
 
 
-def host_of(client: OAuthClient) -> str:
-    """Return the host that a client proved to be of; "" if it proved none."""
-    return netloc_of(client.client_id) if client.source == ClientSource.DOCUMENT else ""
-
-
 def from_document(client_id: str, document: Mapping[str, Any]) -> OAuthClient:
     """Store what a metadata document says. Raises InvalidMetadata."""
     if document.get("client_id") != client_id:
@@ -81,7 +113,11 @@ def from_document(client_id: str, document: Mapping[str, Any]) -> OAuthClient:
     method = document.get("token_endpoint_auth_method", PUBLIC)
     if method not in (PUBLIC, SIGNED):
         raise InvalidMetadata(f"A client with a metadata document has no secret: {PUBLIC} or {SIGNED}.")
-    methods = _methods(document, method)
+    # ChatGPT prefers to sign, and names `none` beside it in a field of the metadata of servers.
+    offered = document.get("token_endpoint_auth_methods_supported")
+    has_keys = document.get("jwks_uri") or document.get("jwks")
+    others = [way for way in (SIGNED, PUBLIC) if isinstance(offered, list) and way in offered and way != method]
+    methods = [method, *(way for way in others if way == PUBLIC or has_keys)]
     values = {
         **_keys(document, methods),
         "source": ClientSource.DOCUMENT,
@@ -98,9 +134,43 @@ def from_document(client_id: str, document: Mapping[str, Any]) -> OAuthClient:
     if is_new:
         # Anybody can name any number of documents. One that is removed is read again when it is needed.
         unused = _unused(ClientSource.DOCUMENT)
-        if unused.count() > MAX_UNUSED_DOCUMENTS:
-            _delete_oldest(_abandoned(unused), "fetched_at")
+        oldest = _abandoned(unused).order_by("fetched_at").first() if unused.count() > MAX_UNUSED_DOCUMENTS else None
+        if oldest is not None:
+            oldest.delete()
     return client
+
+
+def read_keys(client: OAuthClient) -> None:
+    """Read the public keys of a client again. Raises DocumentError."""
+    client.keys_fetched_at = timezone.now()
+    # Noted before, so that a server that hangs is not asked again at once.
+    client.save(update_fields=["keys_fetched_at"])
+    if _may_fetch(client.jwks_uri):
+        client.jwks = sanitized_json(documents.parsed(thread_loops().run(fetch(client.jwks_uri))))
+    else:
+        # An application that registers for each of its connections has the same keys in all of them.
+        just_now = timezone.now() - timedelta(seconds=SECONDS_BETWEEN_FETCHES)
+        recent = OAuthClient.objects.filter(
+            jwks_uri=client.jwks_uri, keys_fetched_at__gte=just_now, jwks__isnull=False
+        ).order_by("-keys_fetched_at")
+        client.jwks = recent.values_list("jwks", flat=True).first()
+        if client.jwks is None:
+            raise DocumentError("This client's keys were read less than a minute ago. Try again in a minute.")
+    client.save(update_fields=["jwks"])
+
+
+def _may_fetch(url: str) -> bool:
+    """Whether a URL was not read within SECONDS_BETWEEN_FETCHES, by any process."""
+    limit = ConcurrencyLimit("client", "documents", 1, f"oauth:document:{digest_of(url)}")
+    return limits.acquire_here([limit], str(new_id()), SECONDS_BETWEEN_FETCHES) is None
+
+
+async def fetch(url: str) -> Reply:
+    """Read a document from a public address. Raises DocumentError."""
+    return await documents.fetch(url, MAX_DOCUMENT_BYTES)
+
+
+# --- Registration -------------------------------------------------------------------------------------------------
 
 
 def register(metadata: Mapping[str, Any], network: str = "") -> tuple[OAuthClient, str]:
@@ -114,8 +184,9 @@ def register(metadata: Mapping[str, Any], network: str = "") -> tuple[OAuthClien
     if metadata.get("jwks_uri") and metadata.get("jwks"):
         raise InvalidMetadata("Send either jwks_uri or jwks (RFC 7591, section 2).")
     values = {**_returns(metadata), **_keys(metadata, [method])}
-    if values["redirect_uris"]:
-        _check_response_types(metadata)
+    response_types = metadata.get("response_types", ["code"])
+    if values["redirect_uris"] and not (isinstance(response_types, list) and "code" in response_types):
+        raise InvalidMetadata("response_types must contain code.")
     _make_room(network)
     secret = SECRET_PREFIX + secrets.token_urlsafe(32) if method in SECRET_METHODS else ""
     client = OAuthClient.objects.create(
@@ -146,7 +217,9 @@ def _make_room(network: str) -> None:
     crowded = max(networks, key=lambda name: counts.get(name, 0), default=None)
     if crowded is None:
         raise TooManyClients
-    _delete_oldest(abandoned.filter(network=crowded), "created_at")
+    oldest = abandoned.filter(network=crowded).order_by("created_at").first()
+    if oldest is not None:
+        oldest.delete()
 
 
 def _unused(source: ClientSource) -> QuerySet[OAuthClient]:
@@ -159,10 +232,63 @@ def _abandoned(unused: QuerySet[OAuthClient]) -> QuerySet[OAuthClient]:
     return unused.filter(created_at__lt=now - FRESH).exclude(last_used_at__gte=now - ASKED)
 
 
-def _delete_oldest(rows: QuerySet[OAuthClient], column: str) -> None:
-    oldest = rows.order_by(column).first()
-    if oldest is not None:
-        oldest.delete()
+def _returns(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the grants that a client uses, and where it returns to if it uses codes. Raises InvalidMetadata."""
+    wanted = metadata.get("grant_types", [CODE])
+    if not isinstance(wanted, list):
+        raise InvalidMetadata("grant_types is a list.")
+    grants = [grant for grant in (CODE, devices.GRANT) if grant in wanted]
+    if not grants:
+        raise InvalidMetadata(f"grant_types must contain {CODE} or {devices.GRANT}.")
+    uris = metadata.get("redirect_uris")
+    if CODE not in grants and not uris:
+        uris = []
+    elif not isinstance(uris, list) or not 0 < len(uris) <= redirects.MAX_URIS:
+        raise InvalidMetadata(f"redirect_uris is a list of 1 to {redirects.MAX_URIS} URIs.", "invalid_redirect_uri")
+    for uri in uris:
+        if problem := redirects.problem_of(uri):
+            raise InvalidMetadata(problem, "invalid_redirect_uri")
+    return {"grant_types": [*grants, REFRESH], "redirect_uris": uris}
+
+
+def _keys(metadata: Mapping[str, Any], methods: list[str]) -> dict[str, Any]:
+    """Return where the keys of a client that signs are. Raises InvalidMetadata."""
+    uri, keys = metadata.get("jwks_uri"), metadata.get("jwks")
+    if SIGNED not in methods:
+        return {"jwks_uri": "", "jwks": None}
+    if isinstance(uri, str) and is_document(uri) and len(uri) <= MAX_URI and uri.isascii() and uri.isprintable():
+        return {"jwks_uri": uri}
+    if not isinstance(keys, dict) or "keys" not in keys:
+        raise InvalidMetadata(f"A client that uses {SIGNED} has a jwks_uri with https://, or jwks.")
+    try:
+        return {"jwks_uri": "", "jwks": key_sets.checked(keys)}
+    except ValidationError as problem:
+        raise InvalidMetadata(f"jwks: {' '.join(problem.messages)}") from problem
+
+
+def _name(metadata: Mapping[str, Any]) -> str:
+    """Return the name that a client gives itself, on one line and without control characters."""
+    name = metadata.get("client_name")
+    if not isinstance(name, str):
+        return ""
+    return " ".join("".join(letter for letter in name[: 4 * MAX_NAME] if letter.isprintable()).split())[:MAX_NAME]
+
+
+# --- Rows ---------------------------------------------------------------------------------------------------------
+
+
+def set_blocked(row: OAuthClient, *, blocked: bool) -> bool:
+    """Block a client in the whole hub, or let it in again. Return False if nothing changed."""
+    if (row.blocked_at is not None) == blocked:
+        return False
+    row.blocked_at = timezone.now() if blocked else None
+    row.save(update_fields=["blocked_at"])
+    return True
+
+
+def host_of(client: OAuthClient) -> str:
+    """Return the host that a client proved to be of; "" if it proved none."""
+    return netloc_of(client.client_id) if client.source == ClientSource.DOCUMENT else ""
 
 
 def note_asked(client: OAuthClient) -> None:
@@ -187,67 +313,3 @@ def methods_of(client: OAuthClient) -> list[str]:
     if client.auth_method in SECRET_METHODS:
         return list(SECRET_METHODS)
     return client.auth_methods or [client.auth_method]
-
-
-def _returns(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the grants that a client uses, and where it returns to if it uses codes. Raises InvalidMetadata."""
-    wanted = metadata.get("grant_types", [CODE])
-    if not isinstance(wanted, list):
-        raise InvalidMetadata("grant_types is a list.")
-    grants = [grant for grant in (CODE, devices.GRANT) if grant in wanted]
-    if not grants:
-        raise InvalidMetadata(f"grant_types must contain {CODE} or {devices.GRANT}.")
-    has_uris = CODE in grants or bool(metadata.get("redirect_uris"))
-    uris = _redirect_uris(metadata) if has_uris else []
-    return {"grant_types": [*grants, REFRESH], "redirect_uris": uris}
-
-
-def _check_response_types(metadata: Mapping[str, Any]) -> None:
-    """Raise InvalidMetadata unless a client's list contains what the hub offers. It may contain more."""
-    wanted = metadata.get("response_types", ["code"])
-    if not isinstance(wanted, list) or "code" not in wanted:
-        raise InvalidMetadata("response_types must contain code.")
-
-
-def _redirect_uris(metadata: Mapping[str, Any]) -> list[str]:
-    uris = metadata.get("redirect_uris")
-    if not isinstance(uris, list) or not 0 < len(uris) <= redirects.MAX_URIS:
-        raise InvalidMetadata(f"redirect_uris is a list of 1 to {redirects.MAX_URIS} URIs.", "invalid_redirect_uri")
-    for uri in uris:
-        if problem := redirects.problem_of(uri):
-            raise InvalidMetadata(problem, "invalid_redirect_uri")
-    return uris
-
-
-def _methods(document: Mapping[str, Any], preferred: str) -> list[str]:
-    """Return how a client may authenticate, the way that it prefers first.
-
-    ChatGPT prefers to sign, and names `none` beside it in a field of the metadata of servers.
-    """
-    offered = document.get("token_endpoint_auth_methods_supported")
-    others = [way for way in (SIGNED, PUBLIC) if isinstance(offered, list) and way in offered and way != preferred]
-    has_keys = bool(document.get("jwks_uri") or document.get("jwks"))
-    return [preferred, *(way for way in others if way == PUBLIC or has_keys)]
-
-
-def _keys(metadata: Mapping[str, Any], methods: list[str]) -> dict[str, Any]:
-    """Return where the keys of a client that signs are. Raises InvalidMetadata."""
-    uri, keys = metadata.get("jwks_uri"), metadata.get("jwks")
-    if SIGNED not in methods:
-        return {"jwks_uri": "", "jwks": None}
-    if isinstance(uri, str) and is_document(uri) and len(uri) <= MAX_URI and uri.isascii() and uri.isprintable():
-        return {"jwks_uri": uri}
-    if not isinstance(keys, dict) or "keys" not in keys:
-        raise InvalidMetadata(f"A client that uses {SIGNED} has a jwks_uri with https://, or jwks.")
-    try:
-        return {"jwks_uri": "", "jwks": key_sets.checked(keys)}
-    except ValidationError as problem:
-        raise InvalidMetadata(f"jwks: {' '.join(problem.messages)}") from problem
-
-
-def _name(metadata: Mapping[str, Any]) -> str:
-    """Return the name that a client gives itself, on one line and without control characters."""
-    name = metadata.get("client_name")
-    if not isinstance(name, str):
-        return ""
-    return " ".join("".join(letter for letter in name[: 4 * MAX_NAME] if letter.isprintable()).split())[:MAX_NAME]

@@ -1,16 +1,19 @@
-"""Connections: what a person allows a client in a tenant. There is one for each of these three together."""
+"""Connections: what a person allows a client in a tenant. There is one for each of these three together.
 
-from collections.abc import Sequence
+Signals record what a person allows. Changes by others, and the end, are recorded here, in their transaction.
+"""
+
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
-from django.db.models import QuerySet
 from django.utils import timezone
 
+from tools_app.audit.changes import changes
 from tools_app.identity.oauth import redirects, scopes, tokens
-from tools_app.models import ApiKey, ClientSource, Connection, OAuthClient, Tenant
+from tools_app.models import Action, ApiKey, ClientSource, Connection, OAuthClient, Tenant, Toolset
 from tools_app.tenants import keys
 
 # The lifetimes that a person chooses from, in days.
@@ -56,12 +59,17 @@ def allow(
     """
     expires_at = timezone.now() + timedelta(days=days)
     with transaction.atomic():
-        row, is_new = _get_or_create(
-            tenant, person, client, names=names, scope=scope, redirect_uri=redirect_uri, expires_at=expires_at
-        )
+        row, is_new = _get_or_create(tenant, person, client, names, expires_at, scope=scope, redirect_uri=redirect_uri)
         if not is_new:
             tokens.lock(row)
-            _replace(row, names=names, scope=scope, redirect_uri=redirect_uri, expires_at=expires_at)
+            key = row.key
+            if key.revoked_at is not None or not scopes.covers(scope, row.scope):
+                tokens.end_all(row)
+            key.tool_patterns, key.expires_at, key.revoked_at = list(names), expires_at, None
+            key.save(update_fields=["tool_patterns", "expires_at", "revoked_at"])
+            row.scope, row.redirect_uri, row.consented_at = scope, redirect_uri, timezone.now()
+            row.asserted_until = None
+            row.save(update_fields=["scope", "redirect_uri", "consented_at", "asserted_until"])
     return row
 
 
@@ -74,7 +82,7 @@ def allow_by_assertion(tenant: Tenant, person: User, client: OAuthClient) -> Con
     until = timezone.now() + timedelta(days=ASSERTED_DAYS)
     with transaction.atomic():
         row, is_new = _get_or_create(
-            tenant, person, client, scope=" ".join(scopes.SCOPES), expires_at=until, asserted_until=until
+            tenant, person, client, (), until, scope=" ".join(scopes.SCOPES), asserted_until=until
         )
         if not is_new:
             tokens.lock(row)
@@ -91,17 +99,9 @@ def was_asked_for(connection: Connection) -> bool:
 
 
 def _get_or_create(
-    tenant: Tenant,
-    person: User,
-    client: OAuthClient,
-    *,
-    scope: str,
-    expires_at: datetime,
-    names: Sequence[str] = (),
-    redirect_uri: str = "",
-    asserted_until: datetime | None = None,
+    tenant: Tenant, person: User, client: OAuthClient, names: Sequence[str], expires_at: datetime, **columns: Any
 ) -> tuple[Connection, bool]:
-    """Return the connection of a person's client in a tenant, and whether it is new."""
+    """Return the connection of a person's client in a tenant, and whether it is new. A new one gets these columns."""
     rows = Connection.objects.filter(tenant=tenant, person=person, client=client)
     if row := rows.first():
         return row, False
@@ -116,38 +116,46 @@ def _get_or_create(
                 # The key itself is thrown away: only tokens lead to this row.
                 prefix=keys.CONNECTION_PREFIX,
             )
-            row = Connection.objects.create(
-                tenant=tenant,
-                person=person,
-                client=client,
-                key_id=key.pk,
-                scope=scope,
-                redirect_uri=redirect_uri,
-                asserted_until=asserted_until,
-            )
+            row = Connection.objects.create(tenant=tenant, person=person, client=client, key_id=key.pk, **columns)
     except IntegrityError:
         # Another request was first.
         return rows.get(), False
     return row, True
 
 
-def _replace(row: Connection, *, names: Sequence[str], scope: str, redirect_uri: str, expires_at: datetime) -> None:
-    key = row.key
-    if key.revoked_at is not None or not scopes.covers(scope, row.scope):
-        tokens.end_all(row)
-    key.tool_patterns, key.expires_at, key.revoked_at = list(names), expires_at, None
-    key.save(update_fields=["tool_patterns", "expires_at", "revoked_at"])
-    row.scope, row.redirect_uri, row.consented_at = scope, redirect_uri, timezone.now()
-    row.asserted_until = None
-    row.save(update_fields=["scope", "redirect_uri", "consented_at", "asserted_until"])
+def change_access(row: Connection, fields: Mapping[str, Any]) -> bool:
+    """Change names, methods, networks, limits or the expiry of a connection. Return False if nothing changed.
+
+    All processes apply it within a second. Its person can choose other names when the client asks again.
+    """
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Toolset):
+            return value.name
+        return value.isoformat() if isinstance(value, datetime) else value
+
+    with changes.change_log_transaction():
+        key = row.key
+        key.refresh_from_db()
+        changed = {name: value for name, value in fields.items() if getattr(key, name) != value}
+        if not changed:
+            return False
+        before = {name: plain(getattr(key, name)) for name in changed}
+        for name, value in changed.items():
+            setattr(key, name, value)
+        # Not by `save`, whose signal would record a change of a key.
+        ApiKey.objects.filter(pk=key.pk).update(**changed)
+        changes.record(
+            Action.CHANGED, row, before=before, after={name: plain(value) for name, value in changed.items()}
+        )
+        return True
 
 
 def revoke(connection: Connection) -> bool:
-    """End a connection. Return False if it had ended. All processes apply it within a second."""
-    tokens.end_all(connection)
-    return keys.revoke(connection.key)
-
-
-def of_person(person: User) -> QuerySet[Connection]:
-    """Return the connections of a person, the latest first."""
-    return Connection.objects.filter(person=person).select_related("client", "tenant", "key")
+    """End a connection and its tokens. Return False if it had ended. All processes apply it within a second."""
+    with changes.change_log_transaction():
+        tokens.end_all(connection)
+        if not keys.revoke(connection.key):
+            return False
+        changes.record(Action.REVOKED, connection)
+        return True

@@ -54,7 +54,10 @@ def begin(client: OAuthClient, tenant_slug: str, scope: str, network: str = "") 
         if oldest is None:
             raise TooManyRequests
         oldest.delete()
-    codes = Codes(DEVICE_START + secrets.token_urlsafe(KEY_BYTES), _new_user_code())
+    user_code = ""
+    while not user_code or DeviceCode.objects.filter(user_digest=digest_of(user_code)).exists():
+        user_code = "".join(secrets.choice(LETTERS) for _ in range(CODE_LENGTH))
+    codes = Codes(DEVICE_START + secrets.token_urlsafe(KEY_BYTES), user_code)
     DeviceCode.objects.create(
         digest=digest_of(codes.device),
         user_digest=digest_of(codes.user),
@@ -121,10 +124,3 @@ def asks_too_often(row: DeviceCode) -> bool:
 def _decide(row: DeviceCode, **columns: object) -> bool:
     waiting = DeviceCode.objects.filter(pk=row.pk, connection=None, refused_at=None, expires_at__gt=timezone.now())
     return bool(waiting.update(**columns))
-
-
-def _new_user_code() -> str:
-    while True:
-        code = "".join(secrets.choice(LETTERS) for _ in range(CODE_LENGTH))
-        if not DeviceCode.objects.filter(user_digest=digest_of(code)).exists():
-            return code

@@ -1,18 +1,37 @@
-"""Public keys of clients that sign in place of sending a secret (RFC 7517)."""
+"""Public keys of issuers and of clients that sign in place of sending a secret (RFC 7517), and their algorithms."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, ClassVar, Final
 
 import orjson
 from django.core.exceptions import ValidationError
 from joserfc.errors import JoseError
+from joserfc.jwa import EdDSAAlgorithm, JWSAlgModel
 from joserfc.jwk import Key, KeySet, import_key
+from joserfc.jws import JWSRegistry
 
 from tools_app.core.sanitize import sanitized_json
 
 MAX_KEYS: Final = 10
 MAX_KEYS_BYTES: Final = 64 * 1024
 KEY_TYPES: Final = ("RSA", "EC", "OKP")
+# None with a shared secret, and none without a signature. Ed25519 is the name of EdDSA with that curve since RFC 9864;
+# both names are accepted, because many issuers still use the older one.
+ALGORITHMS: Final = ("RS256", "PS256", "ES256", "EdDSA", "Ed25519")
+
+
+class _EdDSA(EdDSAAlgorithm):
+    """EdDSA without the library's warning that the name is deprecated: that is for those who sign."""
+
+    security_warning = None  # type: ignore[assignment] # a text in the base class
+
+
+class _Registry(JWSRegistry):
+    algorithms: ClassVar[dict[str, JWSAlgModel]] = {**JWSRegistry.algorithms, "EdDSA": _EdDSA()}  # type: ignore[misc]
+
+
+REGISTRY: Final = _Registry(algorithms=ALGORITHMS)
 
 
 def checked(public_keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,14 +58,10 @@ def checked(public_keys: Mapping[str, Any]) -> dict[str, Any]:
 
 def imported(public_keys: Mapping[str, Any]) -> KeySet:
     """Return those keys of another server's set that can be read. Others are ignored (RFC 7517, section 5)."""
-    found = public_keys.get("keys")
-    return KeySet([key for one in found if (key := _imported(one))] if isinstance(found, list) else [])
-
-
-def _imported(key: Any) -> Key | None:
-    if not isinstance(key, dict) or key.get("kty") not in KEY_TYPES:
-        return None
-    try:
-        return import_key(key)
-    except (JoseError, ValueError, TypeError, KeyError, AttributeError):
-        return None
+    entries = public_keys.get("keys")
+    keys: list[Key] = []
+    for entry in entries if isinstance(entries, list) else []:
+        if isinstance(entry, dict) and entry.get("kty") in KEY_TYPES:
+            with suppress(JoseError, ValueError, TypeError, KeyError, AttributeError):
+                keys.append(import_key(entry))
+    return KeySet(keys)

@@ -7,9 +7,11 @@ that rule. A changed rule makes other connections, and the tokens of the earlier
 subject keeps the toolset of its last one, and how its tools are listed.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
 import orjson
 from django.db import IntegrityError, transaction
@@ -34,16 +36,19 @@ KEEP_UNUSED: Final = timedelta(days=7)
 MAX_PRUNED: Final = 500
 
 
-class TooManyWorkloads(Exception):
-    """So many workloads of the issuer have access now that no further one gets it."""
+class WorkloadRejected(Exception):
+    """A workload gets no access: its issuer has too many now, or has changed while a token of it was verified."""
 
 
-class IssuerChanged(Exception):
-    """The issuer was changed or turned off while a token of it was verified."""
+def subject_of(claims: Mapping[str, Any]) -> str:
+    """Return whom claims are about; "" if they do not say it in at most MAX_SUBJECT printable characters."""
+    subject = claims.get("sub")
+    is_valid = isinstance(subject, str) and len(subject) <= MAX_SUBJECT and subject.isprintable()
+    return str(subject) if is_valid else ""
 
 
 def connect(issuer: Issuer, subject: str, rule: Rule) -> Connection:
-    """Return the connection of a workload. Raises TooManyWorkloads.
+    """Return the connection of a workload. Raises WorkloadRejected.
 
     One that an admin ended stays ended, and an end that an admin set stays as it is.
     """
@@ -63,7 +68,7 @@ def connect(issuer: Issuer, subject: str, rule: Rule) -> Connection:
 
 
 def lock(issuer: Issuer) -> None:
-    """Keep an issuer as it is until the transaction ends. Raises IssuerChanged if it is not as it was read.
+    """Keep an issuer as it is until the transaction ends. Raises WorkloadRejected if it is not as it was read.
 
     So that what is stored for a token was not decided by rules that have changed while the token was verified.
     """
@@ -72,7 +77,7 @@ def lock(issuer: Issuer) -> None:
         pk=issuer.pk, is_active=True, use=issuer.use, issuer=issuer.issuer, audience=issuer.audience
     )
     if unchanged.values_list("rules", flat=True).first() != issuer.rules:
-        raise IssuerChanged
+        raise WorkloadRejected("The issuer has just been changed. Try again.")
 
 
 def end_tokens(issuer: Issuer) -> None:
@@ -106,18 +111,18 @@ def prune(now: datetime) -> None:
         **{f"key__{name}": None for name in keys.LIMITS},
     )
     rows = unused.order_by("consented_at").select_related("client", "key").iterator(chunk_size=MAX_PRUNED)
-    found = [row for row in rows if _is_as_made(row)][:MAX_PRUNED]
+    as_made = (
+        row
+        for row in rows
+        if row.client.client_id.split(":")[2] == _terms(row.key.tool_patterns, row.key.methods) and not row.key.networks
+    )
+    found = list(islice(as_made, MAX_PRUNED))
     with transaction.atomic():
         # Read again: a token may have come meanwhile.
         still = unused.filter(pk__in=[row.pk for row in found]).select_for_update(of=("self",))
         ended = list(still.values_list("key_id", "client_id"))
         ApiKey.objects.filter(pk__in=[key for key, _ in ended]).delete()
         OAuthClient.objects.filter(pk__in=[client for _, client in ended], connections=None).delete()
-
-
-def _is_as_made(row: Connection) -> bool:
-    terms = row.client.client_id.split(":")[2]
-    return terms == _terms(row.key.tool_patterns, row.key.methods) and not row.key.networks
 
 
 def _terms(names: list[str], methods: list[str]) -> str:
@@ -130,9 +135,13 @@ def _create(issuer: Issuer, client_id: str, subject: str, rule: Rule) -> Connect
     unexpired = Q(key__expires_at=None) | Q(key__expires_at__gt=now)
     live = known.filter(unexpired, key__revoked_at=None, consented_at__gt=now - LIFETIME)
     if live.count() >= MAX_WORKLOADS or known.count() >= MAX_KNOWN:
-        raise TooManyWorkloads
+        raise WorkloadRejected(f"The issuer has stated {MAX_WORKLOADS} subjects.")
     name = f"{issuer.name}: {subject}"[:MAX_NAME]
-    last = _last_key(issuer, client_id, subject)
+    # By another rule. Of the same length: the subject of another may end like this one.
+    former = known.filter(tenant=issuer.tenant_id, client__client_id__endswith=f":{subject}")
+    former = former.annotate(length=Length("client__client_id")).filter(length=len(client_id))
+    row = former.select_related("key__toolset").order_by("-created_at").first()
+    last = row.key if row else None
     key, _ = keys.issue(
         issuer.tenant,
         name,
@@ -148,18 +157,6 @@ def _create(issuer: Issuer, client_id: str, subject: str, rule: Rule) -> Connect
     return Connection.objects.create(
         tenant=issuer.tenant, person=None, client=client, key_id=key.pk, scope=" ".join(scopes.SCOPES), redirect_uri=""
     )
-
-
-def _last_key(issuer: Issuer, client_id: str, subject: str) -> ApiKey | None:
-    """Return the key of the last connection that a subject got by another rule."""
-    rows = Connection.objects.filter(
-        tenant=issuer.tenant_id,
-        client__client_id__startswith=_start(issuer),
-        client__client_id__endswith=f":{subject}",
-    ).annotate(length=Length("client__client_id"))
-    # Of the same length: the subject of another may end like this one.
-    row = rows.filter(length=len(client_id)).select_related("key__toolset").order_by("-created_at").first()
-    return row.key if row else None
 
 
 def _start(issuer: Issuer) -> str:

@@ -15,12 +15,22 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Q
-from django.dispatch import Signal
+from django.db.models.signals import m2m_changed
 from django.utils import timezone
 
+from tools_app.audit.changes import changes
 from tools_app.core.ids import new_id
 from tools_app.identity.principal import rate_limit_key
-from tools_app.models import Directory, DirectoryGroup, DirectoryUser, Identity, Issuer, IssuerUse, Membership
+from tools_app.models import (
+    Action,
+    Directory,
+    DirectoryGroup,
+    DirectoryUser,
+    Identity,
+    Issuer,
+    IssuerUse,
+    Membership,
+)
 from tools_app.tenants.keys import KEY_BYTES, digest_of
 from tools_app.tenants.limits import limits
 from tools_app.tenants.limits.quotas import ConcurrencyLimit
@@ -35,9 +45,8 @@ USE_NOTED_EVERY: Final = timedelta(minutes=1)
 MAX_FAILURES: Final = 60
 FAILURE_SECONDS: Final = 60.0
 MAX_ACCEPTED: Final = 1000
-# Sent in the transaction that gives a person a role, or an account of the directory, before it reads or locks a row: it
-# waits for other changes.
-joining: Final = Signal()
+# As many members are named in a change of a group.
+MAX_NAMED: Final = 50
 _NOBODYS: Final = digest_of("")
 
 
@@ -56,13 +65,19 @@ def issue(issuer: Issuer) -> str:
     """Store a new token of an issuer's directory in place of an earlier one; return it. It is shown once."""
     token = START + secrets.token_urlsafe(KEY_BYTES)
     columns = {"prefix": token[:PREFIX_LENGTH], "digest": digest_of(token), "created_at": timezone.now()}
-    Directory.objects.update_or_create(issuer=issuer, defaults={**columns, "last_used_at": None})
+    with changes.change_log_transaction():
+        Directory.objects.update_or_create(issuer=issuer, defaults={**columns, "last_used_at": None})
+        changes.record(Action.ROTATED, issuer, after={"directory token": "changed"})
     return token
 
 
 def withdraw(issuer: Issuer) -> bool:
     """Withdraw the token. What the directory said stays. Return False if there was none."""
-    return bool(Directory.objects.filter(issuer=issuer).delete()[0])
+    with changes.change_log_transaction():
+        if not Directory.objects.filter(issuer=issuer).delete()[0]:
+            return False
+        changes.record(Action.REVOKED, issuer, after={"directory token": "withdrawn"})
+        return True
 
 
 def find(issuer_id: UUID, token: str) -> Issuer | None:
@@ -72,7 +87,10 @@ def find(issuer_id: UUID, token: str) -> Issuer | None:
     digest = digest_of(token[:MAX_TOKEN])
     if not hmac.compare_digest(row.digest if row else _NOBODYS, digest) or row is None or len(token) > MAX_TOKEN:
         return None
-    _note_use(row)
+    noted_until = timezone.now() - USE_NOTED_EVERY
+    if row.last_used_at is None or row.last_used_at <= noted_until:
+        unnoted = Q(last_used_at=None) | Q(last_used_at__lte=noted_until)
+        Directory.objects.filter(unnoted, pk=row.pk).update(last_used_at=timezone.now())
     return row.issuer
 
 
@@ -133,11 +151,20 @@ def state_of(issuer: Issuer) -> State:
     )
 
 
-def _note_use(row: Directory) -> None:
-    now = timezone.now()
-    unnoted = Q(last_used_at=None) | Q(last_used_at__lte=now - USE_NOTED_EVERY)
-    if row.last_used_at is None or row.last_used_at <= now - USE_NOTED_EVERY:
-        Directory.objects.filter(unnoted, pk=row.pk).update(last_used_at=now)
+def connect_signals() -> None:
+    """Record who is added to a group and removed from it. Other signals record users and groups."""
+    m2m_changed.connect(
+        _record_members, sender=DirectoryGroup.members.through, dispatch_uid="members of directory groups"
+    )
+
+
+def _record_members(instance: Any, action: str, pk_set: set[UUID] | None, **_options: Any) -> None:
+    change = {"post_add": "members added", "post_remove": "members removed"}.get(action)
+    if change and pk_set and isinstance(instance, DirectoryGroup):
+        rows = DirectoryUser.objects.filter(pk__in=sorted(pk_set)[:MAX_NAMED]).order_by("user_name")
+        names = list(rows.values_list("user_name", flat=True))
+        more = [f"and {len(pk_set) - len(names)} more"] if len(pk_set) > len(names) else []
+        changes.record(Action.CHANGED, instance, after={change: [*names, *more]})
 
 
 # --- What it says of people -----------------------------------------------------------------------------------
@@ -155,26 +182,24 @@ def claims_of(entry: DirectoryUser, known_ids: Mapping[str, UUID] | None = None)
     A name that is the external ID of another group does not count: a person who may rename groups must not pass one off
     as another. `known_ids`: see `external_ids`, which is asked if they are not given.
     """
-    name = entry.resource.get("name") or {}
     groups = list(entry.groups.all())
-    claims = {
-        "preferred_username": entry.user_name,
-        "email": primary_email(entry.resource),
-        "given_name": name.get("givenName"),
-        "family_name": name.get("familyName"),
-    }
     if known_ids is None:
         known_ids = external_ids(entry.issuer_id) if groups else {}
     known = [group.display_name for group in groups if known_ids.get(group.display_name, group.pk) == group.pk]
     known += [group.external_id for group in groups if group.external_id]
-    return {**{claim: value for claim, value in claims.items() if value}, "groups": known}
+    return {**{claim: value for claim, value in profile_of(entry).items() if value}, "groups": known}
 
 
-def primary_email(resource: Mapping[str, Any]) -> str:
-    """Return the primary e-mail of a user, else the first one, else ""."""
-    emails = resource.get("emails") or []
-    first = next((email for email in emails if email.get("primary")), emails[0] if emails else {})
-    return str(first.get("value") or "")
+def profile_of(entry: DirectoryUser) -> dict[str, Any]:
+    """Return what the directory says of a person as claims, but for groups. The e-mail is the primary or first one."""
+    name, emails = entry.resource.get("name") or {}, entry.resource.get("emails") or []
+    email = next((email for email in emails if email.get("primary")), emails[0] if emails else {})
+    return {
+        "preferred_username": entry.user_name,
+        "email": str(email.get("value") or ""),
+        "given_name": name.get("givenName"),
+        "family_name": name.get("familyName"),
+    }
 
 
 def entry_of(identity: Identity) -> DirectoryUser | None:
@@ -208,7 +233,7 @@ def joined(
         return identity, entry
     with transaction.atomic():
         # The directory may change at this moment: its changes wait for one another, and for this.
-        joining.send(DirectoryUser)
+        changes.lock_change_log()
         return _join(issuer, subject, claims)
 
 

@@ -18,6 +18,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 from django.utils.crypto import get_random_string
 
+from tools_app.audit.changes import changes
 from tools_app.core import encryption
 from tools_app.identity.models.issuers import MAX_SUBJECT
 from tools_app.identity.people import directory, rules, validity
@@ -45,16 +46,6 @@ class SignInRejected(Exception):
     """The person cannot come in; the message says why."""
 
 
-def identity_of_assertion(issuer: Issuer, claims: Mapping[str, Any]) -> Identity:
-    """Return the identity of a verified assertion, which may say less of a person than an ID token does.
-
-    What it does not say is taken from what the issuer said before. Access is not withdrawn by it.
-
-    Raises SignInRejected.
-    """
-    return sign_in(issuer, claims, is_assertion=True)
-
-
 def sign_in(
     issuer: Issuer,
     claims: Mapping[str, Any],
@@ -65,8 +56,9 @@ def sign_in(
 ) -> Identity:
     """Return the identity of verified claims, with the account and the role that the rules give.
 
-    `session_end`: when the person's session ends at the issuer, if it says so. `is_assertion`: see
-    `identity_of_assertion`.
+    `session_end`: when the person's session ends at the issuer, if it says so. `is_assertion`: the claims are those of
+    an assertion, which may say less of a person than an ID token does. What it does not say is taken from what the
+    issuer said before, and access is not withdrawn by it.
     Raises SignInRejected if no rule fits, or the account was disabled. Call it outside a transaction.
     """
     subject = claims.get("sub")
@@ -210,7 +202,7 @@ def vouch(
 
     `claimed_at`: when the check with the issuer was claimed; None for a sign-in. Nothing of a check is stored if access
     has ended or the person has signed in since then: what the issuer said to the check may be older. `is_assertion`:
-    see `identity_of_assertion`. Raises NoMatchingRule, also for an issuer that is turned off, and for a sign-in
+    see `sign_in`. Raises NoMatchingRule, also for an issuer that is turned off, and for a sign-in
     SomebodyElse.
     """
     current_claims = identity.claims if claims is None else claims
@@ -275,7 +267,8 @@ def _store(
         if is_outdated or not is_unchanged:
             transaction.set_rollback(True)
         else:
-            identity.claims = _stored_claims(claims)
+            stored = {name: value for name, value in claims.items() if name not in PASSING}
+            identity.claims = stored if len(orjson.dumps(stored)) <= MAX_CLAIM_BYTES else {}
             identity.save(update_fields=fields)
     return is_outdated or is_unchanged
 
@@ -362,7 +355,7 @@ def _set_role(identity: Identity, role: str) -> None:
         return
     with transaction.atomic():
         # Locks the change log before the row is read: another sign-in may be creating it, or a check deleting it.
-        directory.joining.send(Membership)
+        changes.lock_change_log()
         member = _members(identity).first()
         if member is None:
             Membership.objects.create(user=identity.person, tenant=identity.issuer.tenant, role=role)
@@ -378,7 +371,8 @@ def create(issuer: Issuer, subject: str, claims: Mapping[str, Any]) -> Identity:
     """
     if Identity.objects.filter(issuer=issuer).count() >= MAX_PEOPLE:
         raise SignInRejected(f"{issuer.name} has stated {MAX_PEOPLE} people. Ask an admin of the hub.")
-    name = _name(claims)
+    candidates = (_text(claims, name, MAX_EMAIL).partition("@")[0] for name in ("preferred_username", "email"))
+    name = next(filter(None, (_OTHERS.sub("-", text)[:MAX_NAME].strip("-") for text in candidates)), "person")
     for number in range(TRIES):
         suffix = f"-{get_random_string(8, RANDOM)}" if number >= NUMBERED else str(number + 1) if number else ""
         username = f"{name}{suffix}@{issuer.tenant.slug}"
@@ -406,17 +400,6 @@ def describe(person: User, claims: Mapping[str, Any]) -> None:
         for name in changed:
             setattr(person, name, fields[name])
         person.save(update_fields=changed)
-
-
-def _stored_claims(claims: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the claims that are stored; none if they are too large."""
-    stored = {name: value for name, value in claims.items() if name not in PASSING}
-    return stored if len(orjson.dumps(stored)) <= MAX_CLAIM_BYTES else {}
-
-
-def _name(claims: Mapping[str, Any]) -> str:
-    candidates = (_text(claims, name, MAX_EMAIL).partition("@")[0] for name in ("preferred_username", "email"))
-    return next(filter(None, (_OTHERS.sub("-", text)[:MAX_NAME].strip("-") for text in candidates)), "person")
 
 
 def _text(claims: Mapping[str, Any], name: str, most: int) -> str:

@@ -8,7 +8,7 @@ A change of a group with many members is made in parts, each in a transaction of
 anything meanwhile. Each part is whole. A directory that sends the request again finishes what was interrupted.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -90,7 +90,7 @@ def create_user(issuer: Issuer, values: UserValues) -> DirectoryUser:
     found = _known(issuer, values.external_id)
     if found is None:
         try:
-            found = people.create(issuer, "", _claims_of_new(row))
+            found = people.create(issuer, "", directory.profile_of(row))
         except people.SignInRejected as problem:
             raise TooMany(str(problem)) from problem
         # Access begins with a rule that fits, below.
@@ -157,16 +157,12 @@ def _check_user(row: DirectoryUser, values: UserValues) -> None:
 def _fill_user(row: DirectoryUser, values: UserValues) -> None:
     row.user_name, row.user_name_key = values.user_name, key_of(values.user_name)
     row.external_id, row.active, row.resource = values.external_id, values.active, values.others
-    lines = [line for email in values.others.get("emails") or [] for line in _lines(email)]
+    lines = []
+    for email in values.others.get("emails") or []:
+        # As it is searched for: alone, and with its type.
+        if value := key_of(str(email.get("value") or "")):
+            lines += [value, key_of(f"{email.get('type') or ''} {value}")]
     row.emails_key = "\n{}\n".format("\n".join(lines)) if lines else ""
-
-
-def _lines(email: Mapping[str, Any]) -> Iterator[str]:
-    """Return an e-mail as it is searched for: alone, and with its type."""
-    value = key_of(str(email.get("value") or ""))
-    if value:
-        yield value
-        yield key_of(f"{email.get('type') or ''} {value}")
 
 
 def _known(issuer: Issuer, external_id: str) -> Identity | None:
@@ -183,16 +179,6 @@ def _unlinked(issuer: Issuer) -> QuerySet[Any]:
     if issuer.directory_claim == "sub":
         return rows.annotate(claim=F("subject"))
     return rows.annotate(claim=Cast(KeyTextTransform(issuer.directory_claim, "claims"), CharField()))
-
-
-def _claims_of_new(row: DirectoryUser) -> dict[str, Any]:
-    name = row.resource.get("name") or {}
-    return {
-        "preferred_username": row.user_name,
-        "email": directory.primary_email(row.resource),
-        "given_name": name.get("givenName"),
-        "family_name": name.get("familyName"),
-    }
 
 
 # --- Groups ---------------------------------------------------------------------------------------------------

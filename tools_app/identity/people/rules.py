@@ -1,6 +1,6 @@
 """Rules on claims: what the statements of an issuer mean in its tenant."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from tools_app.identity.patterns import matches
@@ -30,7 +30,10 @@ def find(issuer: Issuer, claims: Mapping[str, Any]) -> Rule:
     for position, rule in enumerate(issuer.rules):
         if fits(rule.get("claims", {}), claims):
             return Rule(position + 1, rule.get("role", ""), rule.get("names", []), rule.get("methods", []))
-    raise NoMatchingRule(f"No rule of {issuer.tenant.name} fits {_looked_at(issuer.rules, claims)}.")
+    # Their values, as in "your groups (g1, g2)".
+    looked_at = list(dict.fromkeys(name for rule in issuer.rules for name in rule.get("claims", {}))) or ["groups"]
+    texts = [f"{name} ({', '.join(values(claims, name)[:MAX_NAMED]) or 'none'})" for name in looked_at[:MAX_NAMED]]
+    raise NoMatchingRule(f"No rule of {issuer.tenant.name} fits your {', '.join(texts)}.")
 
 
 def description(issuer: Issuer, rule: Rule) -> str:
@@ -66,10 +69,3 @@ def _text(value: Any) -> str:
         case str() | int():
             return str(value)[:MAX_VALUE_LENGTH]
     return ""
-
-
-def _looked_at(rules: Iterable[Mapping[str, Any]], claims: Mapping[str, Any]) -> str:
-    """Return the values of the claims that the rules look at, as in "your groups (g1, g2)"."""
-    names = dict.fromkeys(name for rule in rules for name in rule.get("claims", {})) or {"groups": None}
-    named = [f"{name} ({', '.join(values(claims, name)[:MAX_NAMED]) or 'none'})" for name in list(names)[:MAX_NAMED]]
-    return f"your {', '.join(named)}"

@@ -6,7 +6,7 @@ whom an operation names a few.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
@@ -99,7 +99,8 @@ def group_values(row: DirectoryGroup, patch: "PatchOp[Any]") -> GroupValues:
         for name, value in wanted.items():
             if name in names:
                 is_named = True
-                names[name] = _name(name, "" if operation.op == "remove" else value)
+                said = "" if operation.op == "remove" else value
+                names[name] = text(said, name, required=name == "displayname")
             elif name.startswith("members"):
                 members = _members(members, operation, name, value)
                 if len(members) > provisioning.MAX_MEMBERS:
@@ -110,38 +111,25 @@ def group_values(row: DirectoryGroup, patch: "PatchOp[Any]") -> GroupValues:
 def _members(now: set[UUID], operation: Any, name: str, value: Any) -> set[UUID]:
     """Return the members after an operation on them."""
     if name != "members":
-        one = _filtered(operation)
+        path = operation.path
+        found = path.value_filter if path else None
+        if (
+            not isinstance(found, Comparison)
+            or found.op != CompareOperator.eq
+            or found.attr_path.attr.lower() != "value"
+            or not str(path).endswith("]")
+        ):
+            raise InvalidPathException(detail='A path to a member is written as members[value eq "id"].')
         if operation.op != "remove":
             raise MutabilityException(detail="The value of a member cannot be changed. Add and remove members.")
-        return now - one
+        return now - ids_of([found.value])
     if value is None and operation.op != "add":
         return set()
-    ids = ids_of(_values(value))
+    values = value if isinstance(value, list) else [value]
+    ids = ids_of(entry.get("value") if isinstance(entry, dict) else entry for entry in values)
     match str(operation.op):
         case "add":
             return now | ids
         case "remove":
             return now - ids
     return ids
-
-
-def _filtered(operation: Any) -> set[UUID]:
-    """Return the ID in a path such as members[value eq "..."]."""
-    found = operation.path.value_filter if operation.path else None
-    if (
-        not isinstance(found, Comparison)
-        or found.op != CompareOperator.eq
-        or found.attr_path.attr.lower() != "value"
-        or not str(operation.path).endswith("]")
-    ):
-        raise InvalidPathException(detail='A path to a member is written as members[value eq "id"].')
-    return ids_of([found.value])
-
-
-def _values(value: Any) -> Iterable[Any]:
-    values = value if isinstance(value, list) else [value]
-    return [one.get("value") if isinstance(one, dict) else one for one in values]
-
-
-def _name(name: str, value: Any) -> str:
-    return text(value, name, required=name == "displayname")

@@ -1,7 +1,6 @@
 """Users, groups and what the hub can do, as a company's directory asks for it and changes it (RFC 7644)."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -81,7 +80,7 @@ class DirectoryRequest:
         """POST /Users."""
         user = User.model_validate(self._body(), scim_ctx=Context.RESOURCE_CREATION_REQUEST)
         values = resources.values_of_user(user, active=True)
-        with _changing():
+        with change_log_transaction():
             return self._user(provisioning.create_user(self.issuer, values), status=CREATED)
 
     def user(self, key: str) -> HttpResponse:
@@ -91,7 +90,7 @@ class DirectoryRequest:
     def replace_user(self, key: str) -> HttpResponse:
         """PUT /Users/ID."""
         user = User.model_validate(self._body(), scim_ctx=Context.RESOURCE_REPLACEMENT_REQUEST)
-        with _changing():
+        with change_log_transaction():
             row = self._get_user(key)
             provisioning.save_user(row, resources.values_of_user(user, active=row.active))
             return self._user(row)
@@ -102,7 +101,7 @@ class DirectoryRequest:
         # Before others have to wait, unless the person changes meanwhile.
         before = self._get_user(key)
         values = self._changed_user(before, patch)
-        with _changing():
+        with change_log_transaction():
             row = self._get_user(key)
             if row.changed_at != before.changed_at:
                 values = self._changed_user(row, patch)
@@ -117,7 +116,7 @@ class DirectoryRequest:
 
     def delete_user(self, key: str) -> HttpResponse:
         """DELETE /Users/ID."""
-        with _changing():
+        with change_log_transaction():
             provisioning.delete_user(self._get_user(key))
         return HttpResponse(status=NO_CONTENT)
 
@@ -144,7 +143,7 @@ class DirectoryRequest:
         """POST /Groups."""
         group = Group.model_validate(self._body(), scim_ctx=Context.RESOURCE_CREATION_REQUEST)
         values = resources.values_of_group(group)
-        with _changing():
+        with change_log_transaction():
             row, parts = provisioning.create_group(self.issuer, values)
             answered = self._group(row, status=CREATED)
         return self._finished(row, parts, CREATED) or answered
@@ -157,7 +156,7 @@ class DirectoryRequest:
         """PUT /Groups/ID. Without `members`, they stay: a directory that renames a group may leave them out."""
         group = Group.model_validate(self._body(), scim_ctx=Context.RESOURCE_REPLACEMENT_REQUEST)
         values = resources.values_of_group(group)
-        with _changing():
+        with change_log_transaction():
             row = _found(self._groups(), key)
             parts = provisioning.save_group(row, values)
             answered = self._group(row)
@@ -166,7 +165,7 @@ class DirectoryRequest:
     def change_group(self, key: str) -> HttpResponse:
         """PATCH /Groups/ID."""
         patch = operations.read(self._body(), Group)
-        with _changing():
+        with change_log_transaction():
             row = _found(self._groups(), key)
             parts = provisioning.save_group(row, operations.group_values(row, patch))
             answered = self._group(row)
@@ -174,14 +173,14 @@ class DirectoryRequest:
 
     def delete_group(self, key: str) -> HttpResponse:
         """DELETE /Groups/ID."""
-        with _changing():
+        with change_log_transaction():
             row = _found(self._groups(), key)
             parts = provisioning.shrink_group(row)
             is_deleted = not parts
             left = provisioning.delete_group(row) if is_deleted else []
         self._do(row, parts)
         if not is_deleted:
-            with _changing():
+            with change_log_transaction():
                 left = provisioning.delete_group(_found(self._groups(), key))
         self._do(row, left)
         return HttpResponse(status=NO_CONTENT)
@@ -189,7 +188,7 @@ class DirectoryRequest:
     def _do(self, row: DirectoryGroup, parts: list[provisioning.Part]) -> None:
         """Do the parts of a change that are left, and let others change something in between."""
         for part in parts:
-            with _changing():
+            with change_log_transaction():
                 provisioning.do_part(row, part)
 
     def _finished(self, row: DirectoryGroup, parts: list[provisioning.Part], status: int = 200) -> HttpResponse | None:
@@ -197,7 +196,7 @@ class DirectoryRequest:
         if not parts:
             return None
         self._do(row, parts[:-1])
-        with _changing():
+        with change_log_transaction():
             provisioning.do_part(row, parts[-1])
             return self._group(row, status)
 
@@ -313,13 +312,6 @@ def answer(request: HttpRequest, issuer: Issuer, path: str) -> HttpResponse:
     except (SCIMException, ValidationError, provisioning.NotUnique, *NOT_POSSIBLE) as problem:
         answered = _error(problem)
     return answered
-
-
-@contextmanager
-def _changing() -> Iterator[None]:
-    """Change rows in a transaction that waits for others of the change log, so that none overwrites another."""
-    with change_log_transaction():
-        yield
 
 
 def _found(rows: QuerySet[Any], key: str) -> Any:

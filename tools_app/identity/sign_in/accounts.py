@@ -110,20 +110,14 @@ class ReauthenticationCodeForm(CodeForm, ReauthenticateForm):
 
 def connect_signals() -> None:
     """Record the changes of people's factors."""
-    post_save.connect(_record_added, sender=Authenticator, dispatch_uid="factor added")
-    post_delete.connect(_record_removed, sender=Authenticator, dispatch_uid="factor removed")
+    post_save.connect(_record, sender=Authenticator, dispatch_uid="factor added")
+    post_delete.connect(_record, sender=Authenticator, dispatch_uid="factor removed")
 
 
-def _record_added(instance: Authenticator, created: bool, **_options: Any) -> None:
-    if created:
-        _record(instance, "added")
-
-
-def _record_removed(instance: Authenticator, **_options: Any) -> None:
-    _record(instance, "removed")
-
-
-def _record(factor: Authenticator, change: str) -> None:
-    with changes.change_log_transaction():
-        kind = FACTOR_NAMES.get(factor.type, factor.type)
-        changes.record(Action.CHANGED, factor.user, after={"second_factor": f"{kind} {change}"})
+def _record(instance: Authenticator, created: bool | None = None, **_options: Any) -> None:
+    """Record that a factor was added, or removed: then nothing says whether it was created."""
+    if created is not False:
+        kind = FACTOR_NAMES.get(instance.type, instance.type)
+        change = "removed" if created is None else "added"
+        with changes.change_log_transaction():
+            changes.record(Action.CHANGED, instance.user, after={"second_factor": f"{kind} {change}"})

@@ -5,7 +5,9 @@ issuer has a redirect URI of its own, so that one which sends people on to anoth
 """
 
 import time
+from collections.abc import Callable
 from datetime import datetime
+from functools import wraps
 from typing import Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
@@ -24,18 +26,16 @@ from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_GET, require_POST
 
 from tools_app.audit.changes.changes import Actor, recording_as
-from tools_app.core.ids import new_id
 from tools_app.core.sanitize import is_storable
+from tools_app.identity.authorization.endpoints import is_rate_limited
 from tools_app.identity.issuers import provider, saml
 from tools_app.identity.oauth import redirects
 from tools_app.identity.people import people, validity
-from tools_app.identity.principal import client_ip_of, rate_limit_key
+from tools_app.identity.principal import client_ip_of
 from tools_app.identity.sign_in import saml_requests
 from tools_app.identity.sign_in.required_factor import ISSUER_TENANT_KEY
 from tools_app.identity.sign_in.saml_requests import PendingRequest
 from tools_app.models import Issuer, IssuerProtocol, IssuerUse, SignInEvent, SignInStep, Via
-from tools_app.tenants.limits import limits
-from tools_app.tenants.limits.quotas import ConcurrencyLimit
 from tools_app.web.admin.site import site
 from tools_app.web.middleware import ORIGIN_ONLY
 
@@ -49,7 +49,7 @@ MAX_NEXT_BYTES: Final = 2048
 MAX_SLUG: Final = 63
 MAX_CODE: Final = 4000
 MAX_REQUESTS: Final = 60
-WINDOW_SECONDS: Final = 60.0
+View = Callable[..., HttpResponse]
 
 
 @never_cache
@@ -81,12 +81,26 @@ def tenant_sign_in(request: HttpRequest, slug: str) -> HttpResponse:
     return page
 
 
+def limited(view: View) -> View:
+    """Answer an address so many times a minute. The next page learns nothing of the address of this one."""
+
+    @wraps(view)
+    def wrapper(request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        if is_rate_limited(request, "sign-ins", MAX_REQUESTS):
+            response = _failure_page(request, "Too many attempts. Wait a minute, then try again.", status=429)
+        else:
+            response = view(request, **kwargs)
+        response.headers["Referrer-Policy"] = ORIGIN_ONLY
+        return response
+
+    return wrapper
+
+
 @never_cache
 @require_POST
+@limited
 def begin(request: HttpRequest, slug: str, issuer: Any) -> HttpResponse:
     """Send the person to an issuer."""
-    if _is_rate_limited(request):
-        return _failure_page(request, "Too many attempts. Wait a minute, then try again.", status=429)
     row = next((entry for entry in _issuers_of(slug) if entry.pk == issuer), None)
     if row is None:
         return _failure_page(request, "This sign-in no longer exists. Ask an admin of your company.", status=404)
@@ -110,24 +124,15 @@ def begin(request: HttpRequest, slug: str, issuer: Any) -> HttpResponse:
     if not request.user.is_authenticated:
         # Anybody can begin any number of sign-ins: what is stored for them does not last.
         request.session.set_expiry(int(LIFETIME_SECONDS))
-    response = HttpResponseRedirect(pending.url)
-    response.headers["Referrer-Policy"] = ORIGIN_ONLY
-    return response
+    return HttpResponseRedirect(pending.url)
 
 
 @never_cache
 @require_GET
 @sensitive_variables()
+@limited
 def callback(request: HttpRequest, issuer: UUID) -> HttpResponse:
     """Log the person in whom the issuer sent back."""
-    response = _complete_oidc(request, issuer)
-    response.headers["Referrer-Policy"] = ORIGIN_ONLY
-    return response
-
-
-def _complete_oidc(request: HttpRequest, issuer: UUID) -> HttpResponse:
-    if _is_rate_limited(request):
-        return _failure_page(request, "Too many attempts. Wait a minute, then try again.", status=429)
     pending_sign_ins = request.session.get(PENDING_KEY, {})
     pending = pending_sign_ins.pop(request.GET.get("state", ""), None)
     if pending is not None:
@@ -137,10 +142,17 @@ def _complete_oidc(request: HttpRequest, issuer: UUID) -> HttpResponse:
     row = Issuer.objects.select_related("tenant").filter(pk=pending["issuer"], **_usable_filter()).first()
     if row is None:
         return _failure_page(request, "This sign-in no longer exists. Ask an admin of your company.", status=404)
-    if problem := _callback_problem(request, row):
-        return _failure_page(request, problem, issuer=row)
     try:
+        if error := request.GET.get("error", ""):
+            error_code = "".join(filter(str.isprintable, error[:100]))
+            is_denied = error_code == "access_denied"
+            raise provider.SignInFailed("You did not sign in." if is_denied else f"{row.name} refused: {error_code}.")
+        # RFC 9207: the answer of another issuer that shares this callback.
+        if request.GET.get("iss", row.issuer) != row.issuer:
+            raise provider.SignInFailed("The answer is of another issuer. Try again.")
         code = request.GET.get("code", "")[:MAX_CODE]
+        if not code:
+            raise provider.SignInFailed(f"{row.name} sent no code. Try again.")
         result = provider.finish(row, code, pending["nonce"], pending["verifier"], _callback(request, row))
         with recording_as(Actor(None, Via.SIGN_IN, client_ip_of(request), row.name)):
             identity = people.sign_in(row, result.claims or {}, result.refresh_token)
@@ -159,7 +171,6 @@ def _begin_saml(request: HttpRequest, issuer: Issuer) -> HttpResponse:
     response = HttpResponseRedirect(authn_request.url)
     pending = saml_requests.with_new_request(request, authn_request.request_id, str(issuer.pk), _next_url(request))
     saml_requests.set_cookie(request, response, pending)
-    response.headers["Referrer-Policy"] = ORIGIN_ONLY
     return response
 
 
@@ -180,16 +191,9 @@ def saml_metadata(request: HttpRequest, issuer: UUID) -> HttpResponse:
 @never_cache
 @require_POST
 @sensitive_variables()
+@limited
 def saml_acs(request: HttpRequest, issuer: UUID) -> HttpResponse:
     """Log the person in about whom a SAML identity provider sent an answer."""
-    response = _complete_saml(request, issuer)
-    response.headers["Referrer-Policy"] = ORIGIN_ONLY
-    return response
-
-
-def _complete_saml(request: HttpRequest, issuer: UUID) -> HttpResponse:
-    if _is_rate_limited(request):
-        return _failure_page(request, "Too many attempts. Wait a minute, then try again.", status=429)
     rows = Issuer.objects.select_related("tenant").filter(pk=issuer, protocol=IssuerProtocol.SAML, **_usable_filter())
     row = rows.first()
     if row is None:
@@ -214,7 +218,12 @@ def _accept_response(
     request: HttpRequest, row: Issuer, saml_response: saml.UnverifiedResponse, pending_request: PendingRequest | None
 ) -> HttpResponse:
     try:
-        _check_request(row, saml_response.request_id, pending_request)
+        if saml_response.request_id and pending_request is None:
+            raise provider.SignInFailed("This sign-in has expired, or began in another browser. Try again.")
+        if not saml_response.request_id and not row.allows_unasked:
+            raise provider.SignInFailed(
+                f"Sign-in does not begin at {row.name}. Choose it on the sign-in page of {row.tenant.name} here."
+            )
         assertion = saml.finish(row, saml_response, _service_provider(request, row))
         with recording_as(Actor(None, Via.SIGN_IN, client_ip_of(request), row.name)):
             identity = people.sign_in(row, assertion.claims, session_end=assertion.session_end)
@@ -226,16 +235,6 @@ def _accept_response(
     return _log_in(
         request, row, identity.person, _local_url(request, next_url), rule, session_end=assertion.session_end
     )
-
-
-def _check_request(issuer: Issuer, request_id: str, pending_request: PendingRequest | None) -> None:
-    """Raise SignInFailed unless this browser made the request, or an answer without one is allowed."""
-    if request_id and pending_request is None:
-        raise provider.SignInFailed("This sign-in has expired, or began in another browser. Try again.")
-    if not request_id and not issuer.allows_unasked:
-        raise provider.SignInFailed(
-            f"Sign-in does not begin at {issuer.name}. Choose it on the sign-in page of {issuer.tenant.name} here."
-        )
 
 
 def _service_provider(request: HttpRequest, issuer: Issuer) -> saml.ServiceProvider:
@@ -254,17 +253,6 @@ def _log_in(
     request.session.set_expiry(min(end_times, default=None))
     _record_event(request, SignInStep.SIGNED_IN, issuer, reason=rule, person=person.get_username())
     return HttpResponseRedirect(next_url)
-
-
-def _callback_problem(request: HttpRequest, issuer: Issuer) -> str:
-    """Return what is wrong with the parameters of the answer; "" if nothing is."""
-    if error := request.GET.get("error", ""):
-        error_code = "".join(filter(str.isprintable, error[:100]))
-        return "You did not sign in." if error_code == "access_denied" else f"{issuer.name} refused: {error_code}."
-    # RFC 9207: the answer of another issuer that shares this callback.
-    if request.GET.get("iss", issuer.issuer) != issuer.issuer:
-        return "The answer is of another issuer. Try again."
-    return "" if request.GET.get("code") else f"{issuer.name} sent no code. Try again."
 
 
 def _usable_filter() -> dict[str, Any]:
@@ -289,12 +277,6 @@ def _local_url(request: HttpRequest, url: str) -> str:
     is_local = url_has_allowed_host_and_scheme(url, {request.get_host()}, require_https=request.is_secure())
     encoded = iri_to_uri(url[: MAX_NEXT_BYTES + 1]) if url and is_local and is_storable(url) else ""
     return encoded if 0 < len(encoded) <= MAX_NEXT_BYTES else reverse("admin:index")
-
-
-def _is_rate_limited(request: HttpRequest) -> bool:
-    key = rate_limit_key(client_ip_of(request))
-    limit = ConcurrencyLimit("address", "sign-ins", MAX_REQUESTS, f"sign-in:{key}")
-    return limits.acquire_here([limit], str(new_id()), WINDOW_SECONDS) is not None
 
 
 def _failure_page(request: HttpRequest, text: str, *, issuer: Issuer | None = None, status: int = 403) -> HttpResponse:
