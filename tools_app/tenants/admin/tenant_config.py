@@ -94,11 +94,8 @@ class ConfigurationAdmin(ScopedAdmin):
         wanted = form.cleaned_data["fingerprint"]
         if not wanted or found.problems:
             return self._preview(request, tenant, form, found)
-        return self._apply(request, tenant, form, found)
-
-    def _apply(self, request: HttpRequest, tenant: Tenant, form: ConfigurationForm, found: Plan) -> HttpResponse:
         try:
-            if found.fingerprint != form.cleaned_data["fingerprint"]:
+            if found.fingerprint != wanted:
                 raise ApplyError("The tenant has changed since the preview. Review the changes again.")
             apply(found, writer(request))
         except ApplyError as error:
