@@ -185,7 +185,7 @@ class TenantPermissions:
 
 def tenant_permissions_of(request: HttpRequest) -> TenantPermissions:
     """Return the permissions of the user who is logged in on `request`, read once per request."""
-    # On the request itself: a map with weak keys would keep each request for ever, since its user refers to it.
+    # On the request itself: a map with weak keys would keep each request forever, since its user refers to it.
     permitted: TenantPermissions | None = vars(request).get(KEPT_AS)
     # Logging in changes the user during a request.
     if permitted is None or permitted.person != request.user:
