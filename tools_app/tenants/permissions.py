@@ -8,7 +8,7 @@ from uuid import UUID
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 from django.core.exceptions import PermissionDenied
 from django.db import models
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
 
 from tools_app.models import Membership, Role, Tenant
 
@@ -161,6 +161,13 @@ class TenantPermissions:
     def changes(self, tenant_id: Any) -> bool:
         """Whether rows of this tenant may be changed."""
         return self.everything or tenant_id in self.run
+
+    def require_change(self, tenant_id: Any) -> None:
+        """Raise Http404 if rows of this tenant may not be read, and PermissionDenied if they may not be changed."""
+        if not self.sees(tenant_id):
+            raise Http404("Not found.")
+        if not self.changes(tenant_id):
+            raise PermissionDenied
 
     def confirm(self) -> None:
         """Raise PermissionDenied if the person has lost any of these permissions since they were read."""

@@ -155,13 +155,9 @@ def _record(call: Call | RunningCall, page: str, says: str) -> dict[str, str]:
 
 def key_run(request: HttpRequest, key_id: str | None) -> ApiKey:
     """Return a key that this user administers. Raises Http404 if not accessible, PermissionDenied if read-only."""
-    key = _row(ApiKey, key_id)
-    if key is None or not tenant_permissions_of(request).sees(key.tenant_id):
-        raise Http404("API key not found.")
-    if not tenant_permissions_of(request).changes(key.tenant_id):
-        raise PermissionDenied
-    found: ApiKey = key
-    return found
+    key: ApiKey = _row(ApiKey, key_id)
+    tenant_permissions_of(request).require_change(key.tenant_id)
+    return key
 
 
 def _chosen_tool(request: HttpRequest) -> Tool | None:
@@ -169,16 +165,13 @@ def _chosen_tool(request: HttpRequest) -> Tool | None:
     wanted = request.GET.get("tool")
     if not wanted:
         return None
-    tool: Tool | None = _row(Tool, wanted)
-    if tool is None or not tenant_permissions_of(request).sees(tool.tenant_id):
-        raise Http404("Tool not found.")
-    if not tenant_permissions_of(request).changes(tool.tenant_id):
-        raise PermissionDenied
+    tool: Tool = _row(Tool, wanted)
+    tenant_permissions_of(request).require_change(tool.tenant_id)
     return tool
 
 
 def _row(model: Any, row_id: str | None) -> Any:
     try:
-        return model.objects.select_related("tenant").filter(pk=UUID(row_id or "")).first()
-    except ValueError:
-        return None
+        return model.objects.select_related("tenant").get(pk=UUID(row_id or ""))
+    except (ValueError, model.DoesNotExist):
+        raise Http404("Not found.") from None
