@@ -71,17 +71,6 @@ def test_after_the_wait_that_was_told_there_is_room(most: int, pauses: list[floa
             assert store.take_blocking([rate("a", most, 60)], 1) is None
 
 
-def test_one_call_a_second_is_one_call_a_second() -> None:
-    clock = Clock()
-    store = MemoryStore(clock)
-    for _ in range(5):
-        assert store.take_blocking([rate("a", 1)], 1) is None
-        clock.now += 0.99
-        _, wait = store.take_blocking([rate("a", 1)], 1) or (0, 0.0)
-        assert wait == pytest.approx(0.01)
-        clock.now += 0.01001
-
-
 def test_a_hit_counts_until_its_window_has_passed_and_no_longer() -> None:
     clock = Clock()
     store = MemoryStore(clock)
