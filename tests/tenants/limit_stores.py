@@ -162,10 +162,10 @@ def test_only_who_says_so_gets_a_lost_place_again(store: Any, stores: Stores) ->
 
 def test_a_thread_takes_from_the_same_rates(store: Any, stores: Stores) -> None:
     wide, narrow = rate("wide", 100, 60), rate("narrow", 3, 60)
-    assert store.take_here([wide, narrow], 2) is None
-    assert store.take_here([wide, narrow], 2) is not None
+    assert store.take_blocking([wide, narrow], 2) is None
+    assert store.take_blocking([wide, narrow], 2) is not None
     assert stores.taken(store, narrow) is None
-    which, wait = store.take_here([wide, narrow], 1)
+    which, wait = store.take_blocking([wide, narrow], 1)
     assert which == 1
     assert 50 < wait <= 60
     assert stores.taken(store, narrow) is not None

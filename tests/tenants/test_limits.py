@@ -181,6 +181,6 @@ def test_a_place_for_a_while_needs_nobody_to_renew_it_or_to_let_it_go(store: Mem
 
 def test_a_thread_that_may_block_is_told_the_same(store: MemoryStore, clock: Clock) -> None:
     wide, narrow = rate("wide", 9, 60), rate("narrow", 1, 60)
-    assert limits.take_here([wide, narrow]) is None
+    assert limits.take_blocking([wide, narrow]) is None
     clock.now += 0.5
-    assert limits.take_here([wide, narrow]) == (narrow, 60)
+    assert limits.take_blocking([wide, narrow]) == (narrow, 60)

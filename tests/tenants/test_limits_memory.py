@@ -46,7 +46,7 @@ def test_no_span_of_the_windows_length_sees_more_than_is_allowed(most: int, step
     hits: list[float] = []
     for pause, count in steps:
         clock.now += pause
-        refused = store.take_here([rate("a", most, seconds)], count)
+        refused = store.take_blocking([rate("a", most, seconds)], count)
         recent = [hit for hit in hits if hit > clock.now - seconds]
         if refused is None:
             hits += [clock.now] * count
@@ -64,32 +64,21 @@ def test_after_the_wait_that_was_told_there_is_room(most: int, pauses: list[floa
     store = MemoryStore(clock)
     for pause in pauses:
         clock.now += pause
-        refused = store.take_here([rate("a", most, 60)], 1)
+        refused = store.take_blocking([rate("a", most, 60)], 1)
         if refused is not None:
             assert 0 < refused[1] <= 60
             clock.now += refused[1] + 1e-6
-            assert store.take_here([rate("a", most, 60)], 1) is None
-
-
-def test_one_call_a_second_is_one_call_a_second() -> None:
-    clock = Clock()
-    store = MemoryStore(clock)
-    for _ in range(5):
-        assert store.take_here([rate("a", 1)], 1) is None
-        clock.now += 0.99
-        _, wait = store.take_here([rate("a", 1)], 1) or (0, 0.0)
-        assert wait == pytest.approx(0.01)
-        clock.now += 0.01001
+            assert store.take_blocking([rate("a", most, 60)], 1) is None
 
 
 def test_a_hit_counts_until_its_window_has_passed_and_no_longer() -> None:
     clock = Clock()
     store = MemoryStore(clock)
-    assert store.take_here([rate("a", 1, 60)], 1) is None
+    assert store.take_blocking([rate("a", 1, 60)], 1) is None
     clock.now += 59.999
-    assert store.take_here([rate("a", 1, 60)], 1) is not None
+    assert store.take_blocking([rate("a", 1, 60)], 1) is not None
     clock.now = 1060.0
-    assert store.take_here([rate("a", 1, 60)], 1) is None
+    assert store.take_blocking([rate("a", 1, 60)], 1) is None
 
 
 def test_hits_that_come_close_together_leave_together_with_the_last_of_them() -> None:
@@ -97,11 +86,11 @@ def test_hits_that_come_close_together_leave_together_with_the_last_of_them() ->
     store = MemoryStore(clock)
     for moment in (1000.0, 1002.9):
         clock.now = moment
-        assert store.take_here([rate("a", 2, 60)], 1) is None
+        assert store.take_blocking([rate("a", 2, 60)], 1) is None
     clock.now = 1062.8
-    assert store.take_here([rate("a", 2, 60)], 1) is not None
+    assert store.take_blocking([rate("a", 2, 60)], 1) is not None
     clock.now = 1062.91
-    assert store.take_here([rate("a", 2, 60)], 2) is None
+    assert store.take_blocking([rate("a", 2, 60)], 2) is None
 
 
 def test_a_steady_caller_below_its_rate_is_never_refused() -> None:
@@ -109,7 +98,7 @@ def test_a_steady_caller_below_its_rate_is_never_refused() -> None:
     store = MemoryStore(clock)
     for _ in range(300):
         clock.now += 2.5
-        assert store.take_here([rate("a", 30, 60)], 1) is None
+        assert store.take_blocking([rate("a", 30, 60)], 1) is None
     assert len(store._windows["a"].buckets) <= BUCKETS + 1
 
 
@@ -118,9 +107,9 @@ def test_several_wait_until_there_is_room_for_all_of_them() -> None:
     store = MemoryStore(clock)
     for pause, count in ((0, 2), (10, 2), (10, 1)):
         clock.now += pause
-        assert store.take_here([rate("a", 5, 60)], count) is None
+        assert store.take_blocking([rate("a", 5, 60)], count) is None
     clock.now += 10
-    assert [store.take_here([rate("a", 5, 60)], count) for count in (1, 2, 3, 4, 5)] == [
+    assert [store.take_blocking([rate("a", 5, 60)], count) for count in (1, 2, 3, 4, 5)] == [
         (0, 30.0),
         (0, 30.0),
         (0, 40.0),
@@ -135,7 +124,7 @@ def test_a_flood_of_names_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPat
     tidied = Mock(wraps=store._prune)
     monkeypatch.setattr(store, "_prune", tidied)
     for number in range(10_000):
-        store.take_here([rate(f"address {number}", 5, 60)], 1)
+        store.take_blocking([rate(f"address {number}", 5, 60)], 1)
         assert len(store._windows) <= 2000
     # The newest nine tenths are kept.
     assert list(store._windows) == [f"address {number}" for number in range(10_000 - len(store._windows), 10_000)]
@@ -147,20 +136,20 @@ def test_names_that_count_no_more_are_forgotten() -> None:
     clock = Clock()
     store = MemoryStore(clock)
     for number in range(998):
-        store.take_here([rate(f"old {number}", 5)], 1)
-    store.take_here([rate("nothing is let through", 0)], 1)
-    store.take_here([rate("long", 1, 60)], 1)
+        store.take_blocking([rate(f"old {number}", 5)], 1)
+    store.take_blocking([rate("nothing is let through", 0)], 1)
+    store.take_blocking([rate("long", 1, 60)], 1)
     clock.now += 5
-    store.take_here([rate("new", 5)], 1)
+    store.take_blocking([rate("new", 5)], 1)
     assert list(store._windows) == ["long", "new"]
-    assert store.take_here([rate("long", 1, 60)], 1) is not None
+    assert store.take_blocking([rate("long", 1, 60)], 1) is not None
 
 
 def test_threads_that_take_at_once_get_no_more_than_there_is() -> None:
     store, got = MemoryStore(), []
 
     def work() -> None:
-        got.extend(store.take_here([rate("a", 100, 60)], 1) is None for _ in range(100))
+        got.extend(store.take_blocking([rate("a", 100, 60)], 1) is None for _ in range(100))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:

@@ -214,10 +214,7 @@ class InvitationAdmin(ScopedAdmin):
 
     def _confirm(self, request: HttpRequest, row: Invitation, verb: str) -> TemplateResponse:
         title = "Revoke invitation?" if verb == "Revoke" else "Create a new link?"
-        page = {"title": title, "invitation": row, "verb": verb, "opts": self.opts}
-        return TemplateResponse(
-            request, "tenants/invitation/ask.html", {**self.admin_site.each_context(request), **page}
-        )
+        return self.page(request, "tenants/invitation/ask.html", title=title, invitation=row, verb=verb)
 
     def _send(self, request: HttpRequest, row: Invitation, token: str) -> None:
         """Send the link by e-mail, and keep it for the page that shows it once."""

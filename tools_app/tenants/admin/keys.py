@@ -132,25 +132,19 @@ class ApiKeyAdmin(ScopedAdmin):
 
     def preview(self, request: HttpRequest) -> HttpResponse:
         """Return what a key with these patterns could use, as JSON: `{"text": …}`."""
-        permitted, form = tenant_permissions_of(request), PreviewForm(request.POST)
+        form = PreviewForm(request.POST)
         if not form.is_valid():
             return JsonResponse({"text": " ".join(str(text) for texts in form.errors.values() for text in texts)})
-        tenant_id = form.cleaned_data["tenant"]
-        if not permitted.sees(tenant_id):
-            raise Http404("Tenant not found.")
-        if not permitted.changes(tenant_id):
-            raise PermissionDenied
         values = form.cleaned_data
-        return JsonResponse({"text": forms.described_access(tenant_id, values["patterns"], values["toolset"])})
+        tenant_permissions_of(request).require_change(values["tenant"])
+        return JsonResponse({"text": forms.described_access(values["tenant"], values["patterns"], values["toolset"])})
 
     def names(self, request: HttpRequest) -> HttpResponse:
         """Return what a tenant offers, as JSON: `{"offers": […], "hidden": number}`, at most MAX_OFFERS."""
         tenant = by_id(Tenant.objects.filter(is_active=True), "pk", request.GET.get("tenant") or "-").first()
-        permitted = tenant_permissions_of(request)
-        if tenant is None or not permitted.sees(tenant.pk):
-            raise Http404("Tenant not found.")
-        if not permitted.changes(tenant.pk):
-            raise PermissionDenied
+        if tenant is None:
+            raise Http404("Not found.")
+        tenant_permissions_of(request).require_change(tenant.pk)
         offers = offers_of(tenant)
         shown = [offer._asdict() for offer in offers[:MAX_OFFERS]]
         return JsonResponse({"offers": shown, "hidden": max(0, len(offers) - MAX_OFFERS)})
@@ -286,22 +280,12 @@ class ApiKeyAdmin(ScopedAdmin):
     def _about_overlap(
         self, request: HttpRequest, key: ApiKey, form: OverlapForm, *, rotating: bool
     ) -> TemplateResponse:
-        page = {
-            "title": f"Rotate {key.name}" if rotating else f"Overlap of {key.name}",
-            "key": key,
-            "form": form,
-            "rotating": rotating,
-            "opts": self.opts,
-        }
-        return TemplateResponse(request, "tenants/key/overlap.html", {**self.admin_site.each_context(request), **page})
+        title = f"Rotate {key.name}" if rotating else f"Overlap of {key.name}"
+        return self.page(request, "tenants/key/overlap.html", title=title, key=key, form=form, rotating=rotating)
 
     def _confirm(self, request: HttpRequest, chosen: list[ApiKey], action_name: str = "") -> HttpResponse:
-        page = {"title": "Revoke API key?", "keys": chosen, "action_name": action_name, "opts": self.opts}
-        return TemplateResponse(
-            request,
-            "tenants/key/revoke.html",
-            {**self.admin_site.each_context(request), **page},
-        )
+        title = "Revoke API key?"
+        return self.page(request, "tenants/key/revoke.html", title=title, keys=chosen, action_name=action_name)
 
     def _revoke(self, request: HttpRequest, chosen: list[ApiKey]) -> None:
         revoked = [key for key in chosen if keys.revoke(key)]

@@ -7,7 +7,6 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminTextareaWidget, UnfoldBooleanSwitchWidget
 
@@ -89,16 +88,13 @@ class ConfigurationAdmin(ScopedAdmin):
             raise PermissionDenied
         form = ConfigurationForm(request.POST, request.FILES) if request.method == "POST" else ConfigurationForm()
         if not form.is_valid():
-            return self._page(request, tenant, {"form": form})
+            return self._import_page(request, tenant, {"form": form})
         found = _plan_of(request, tenant, form)
         wanted = form.cleaned_data["fingerprint"]
         if not wanted or found.problems:
             return self._preview(request, tenant, form, found)
-        return self._apply(request, tenant, form, found)
-
-    def _apply(self, request: HttpRequest, tenant: Tenant, form: ConfigurationForm, found: Plan) -> HttpResponse:
         try:
-            if found.fingerprint != form.cleaned_data["fingerprint"]:
+            if found.fingerprint != wanted:
                 raise ApplyError("The tenant has changed since the preview. Review the changes again.")
             apply(found, writer(request))
         except ApplyError as error:
@@ -120,18 +116,13 @@ class ConfigurationAdmin(ScopedAdmin):
             "text": form.cleaned_data["text"],
             "prune": form.cleaned_data["prune"],
         }
-        return self._page(request, tenant, page)
+        return self._import_page(request, tenant, page)
 
-    def _page(self, request: HttpRequest, tenant: Tenant, page: dict[str, Any]) -> HttpResponse:
-        context = {
-            **self.admin_site.each_context(request),
-            "title": f"Import configuration of {tenant}",
-            "tenant": tenant,
-            "original": tenant,
-            "opts": self.opts,
-            **page,
-        }
-        return TemplateResponse(request, "tenants/import.html", context, headers={"Cache-Control": "no-store"})
+    def _import_page(self, request: HttpRequest, tenant: Tenant, page: dict[str, Any]) -> HttpResponse:
+        title = f"Import configuration of {tenant}"
+        response = self.page(request, "tenants/import.html", title=title, tenant=tenant, original=tenant, **page)
+        response.headers["Cache-Control"] = "no-store"
+        return response
 
 
 def _plan_of(request: HttpRequest, tenant: Tenant, form: ConfigurationForm) -> Plan:

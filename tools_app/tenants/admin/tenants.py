@@ -15,7 +15,7 @@ from tools_app.models import Alert, AlertDelivery, ApiKey, Connection, Invitatio
 from tools_app.tenants.admin.key_forms import KINDS
 from tools_app.tenants.admin.tenant_config import ConfigurationAdmin
 from tools_app.tenants.permissions import PUBLIC, SUPERUSERS_ONLY, tenant_permissions_of
-from tools_app.web.admin.columns import cut_column, moment_column, yes_no_column, yes_no_filter
+from tools_app.web.admin.columns import cut_column, moment_column
 from tools_app.web.admin.decorators import column
 from tools_app.web.admin.fields import TENANT_LIMITS, form_field, limits_fieldset
 from tools_app.web.admin.scoping import narrow
@@ -66,12 +66,12 @@ class TenantAdmin(ConfigurationAdmin):
         cut_column("name", "name"),
         cut_column("slug", "slug"),
         "endpoint",
-        yes_no_column("is_active", "active"),
-        yes_no_column("is_public", "public"),
+        "is_active",
+        "is_public",
         moment_column("created_at", "created"),
     )
     search_fields = ("name", "slug")
-    list_filter = (("is_active", yes_no_filter("active")), ("is_public", yes_no_filter("public")))
+    list_filter = ("is_active", "is_public")
     readonly_fields = ("anonymous_callers_get",)
     change_form_before_template = "tenants/public.html"
 

@@ -15,7 +15,6 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
@@ -260,8 +259,7 @@ class UserAdmin(ConflictAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[typ
                 Authenticator.objects.filter(user=person).delete()
             self.message_user(request, f"{person} logs in with the password alone now.", messages.SUCCESS)
             return HttpResponseRedirect(reverse("admin:auth_user_change", args=[person.pk]))
-        shown = {**self.admin_site.each_context(request), "title": "Remove second factors", "person": person}
-        return TemplateResponse(request, "tenants/remove_factors.html", {**shown, "opts": self.opts})
+        return self.page(request, "tenants/remove_factors.html", title="Remove second factors", person=person)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         return super().changelist_view(request, {"title": "Users", **(extra_context or {})})

@@ -167,16 +167,16 @@ class RedisStore:
         request = ("take", count, [(self._named(rate.key), rate.most, rate.seconds * 1000) for rate in rates])
         answer = await self._send(request)
         if answer is None:
-            return self._local.take_here(rates, count)
+            return self._local.take_blocking(rates, count)
         return (answer[0] - 1, answer[1] / 1000) if answer else None
 
-    def take_here(self, rates: Sequence[Rate], count: int) -> tuple[int, float] | None:
+    def take_blocking(self, rates: Sequence[Rate], count: int) -> tuple[int, float] | None:
         """Like `take`, from a thread that may block."""
         answer = self._ask_here(
             ("take", count, [(self._named(rate.key), rate.most, rate.seconds * 1000) for rate in rates])
         )
         if answer is None:
-            return self._local.take_here(rates, count)
+            return self._local.take_blocking(rates, count)
         return (answer[0] - 1, answer[1] / 1000) if answer else None
 
     async def acquire(self, concurrency_limits: Sequence[ConcurrencyLimit], id: str, seconds: float) -> int | None:

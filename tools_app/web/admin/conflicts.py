@@ -61,7 +61,12 @@ class ConflictForm(forms.ModelForm):  # type: ignore[type-arg]
         # Read now: validation writes the typed values into the instance. A disabled field, such as the one that
         # describes a password, overwrites nothing.
         self._stored = {
-            name: self._digest_of(name, self._stored_value(name))
+            name: self._digest_of(
+                name,
+                getattr(self.instance, self._write_only[name])
+                if name in self._write_only
+                else self.get_initial_for_field(field, name),
+            )
             for name, field in self.fields.items()
             if not field.disabled
         }
@@ -111,10 +116,6 @@ class ConflictForm(forms.ModelForm):  # type: ignore[type-arg]
             self.add_error(None, message)
         if self.errors and (overwritten or chosen):
             self.conflicts = self._between(sorted({*overwritten, *chosen}, key=list(self.fields).index), seen, chosen)
-
-    def _stored_value(self, name: str) -> Any:
-        column = self._write_only.get(name)
-        return getattr(self.instance, column) if column else self.get_initial_for_field(self.fields[name], name)
 
     def _between(self, names: list[str], seen: Mapping[str, str], chosen: Mapping[str, str]) -> list[Conflict]:
         changes = _changes_of(self.recorded_row, {name: self._recorded_as(name) for name in names})

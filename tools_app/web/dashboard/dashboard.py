@@ -72,10 +72,20 @@ def context_of(request: HttpRequest) -> dict[str, Any]:
     """Return the context of the page's template."""
     person, now = request.user, timezone.now()
     choice = _choice(request)
-    seen = overview(OverviewQuery(choice.period, _within(request, choice)), now, timezone.get_current_timezone())
-    expiring, named = _keys(person, choice, seen.keys)
-    calls = _Calls(choice, seen.points[0].begins_at)
     permitted = tenant_permissions_of(request)
+    within: Iterable[UUID] | QuerySet[Tenant] | None
+    if choice.tenant:
+        within = [choice.tenant.pk]
+    elif permitted.everything:
+        within = None
+    elif len(choice.tenants) == MAX_CHOICES:
+        within = permissions.tenants_seen_by(person)
+    else:
+        within = [tenant.pk for tenant in choice.tenants]
+    seen = overview(OverviewQuery(choice.period, within), now, timezone.get_current_timezone())
+    calls = _Calls(choice, seen.points[0].begins_at)
+    reachable = _of_choice(person, choice, ApiKey.objects.select_related("tenant"))
+    named = {str(key.pk): key for key in reachable.filter(pk__in=[row.name for row in seen.keys if row.name])}
     about = (one for one in choice.incomplete if choice.tenant in {None, one})
     # The selected tenant, or the first that the user administers, if it has steps left.
     chosen = next((one for one in about if permitted.changes(one.pk)), None)
@@ -90,7 +100,7 @@ def context_of(request: HttpRequest) -> dict[str, Any]:
         "charts_table": _charts_table(seen),
         "tables": _tables(seen, calls, named),
         "running": _running(person, choice),
-        "expiring_keys": expiring,
+        "expiring_keys": list(keys.expiring_soon(reachable)[:MAX_KEYS]),
         "first_steps": first_steps_of(chosen) if chosen else None,
         "shows_health": permitted.everything,
     }
@@ -107,16 +117,6 @@ def _choice(request: HttpRequest) -> Choice:
     if tenant is None and slug and len(tenants) == MAX_CHOICES:
         tenant = reachable.filter(slug=slug).first()
     return Choice(period, tenant, tenants, [one for one in found if has_steps_left(one)])
-
-
-def _within(request: HttpRequest, choice: Choice) -> Iterable[UUID] | QuerySet[Tenant] | None:
-    if choice.tenant:
-        return [choice.tenant.pk]
-    if tenant_permissions_of(request).everything:
-        return None
-    if len(choice.tenants) == MAX_CHOICES:
-        return permissions.tenants_seen_by(request.user)
-    return [tenant.pk for tenant in choice.tenants]
 
 
 class _Calls:
@@ -244,11 +244,3 @@ def _running(person: permissions.Person, choice: Choice) -> Running:
     return Running(
         oldest[0]["all"] if oldest else 0, [{**row, "tenant": names.get(row["tenant_id"], "")} for row in oldest]
     )
-
-
-def _keys(person: permissions.Person, choice: Choice, rows: list[Row]) -> tuple[list[ApiKey], dict[str, ApiKey]]:
-    """Return the keys that expire soon, and the keys in the table by their ids."""
-    reachable = _of_choice(person, choice, ApiKey.objects.select_related("tenant"))
-    expiring = list(keys.expiring_soon(reachable)[:MAX_KEYS])
-    named = {str(key.pk): key for key in reachable.filter(pk__in=[row.name for row in rows if row.name])}
-    return expiring, named

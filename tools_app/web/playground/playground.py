@@ -5,6 +5,7 @@ tenant; everything else happens between the browser and `/t/SLUG/mcp`.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -136,7 +137,10 @@ def find_records(request: HttpRequest) -> HttpResponse:
     """Return the records of the last hour's calls made with a key in one trace, in order."""
     key = key_run(request, request.GET.get("key"))
     trace = request.GET.get("trace", "")
-    since = max(_moment(request.GET.get("since", "")), timezone.now() - LOOK_BACK)
+    since = timezone.now() - LOOK_BACK
+    with suppress(ValueError, OverflowError, OSError):
+        # Milliseconds since 1970.
+        since = max(since, datetime.fromtimestamp(int(request.GET.get("since", "")[:16]) / 1000, UTC))
     wanted = {"tenant": key.tenant_id, "api_key": key.pk, "trace_id": trace, "started_at__gte": since}
     settled = Call.objects.filter(**wanted).order_by("started_at")[:MAX_RECORDS] if trace else []
     running = RunningCall.objects.filter(**wanted).order_by("started_at")[:MAX_RECORDS] if trace else []
@@ -149,23 +153,11 @@ def _record(call: Call | RunningCall, page: str, says: str) -> dict[str, str]:
     return {"url": reverse(f"admin:tools_app_{page}_change", args=[call.pk]), "says": says, "page": page}
 
 
-def _moment(milliseconds: str) -> datetime:
-    """Parse milliseconds since 1970 sent by a browser. Invalid input returns the earliest time."""
-    try:
-        return datetime.fromtimestamp(int(milliseconds[:16]) / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return datetime.min.replace(tzinfo=UTC)
-
-
 def key_run(request: HttpRequest, key_id: str | None) -> ApiKey:
     """Return a key that this user administers. Raises Http404 if not accessible, PermissionDenied if read-only."""
-    key = _row(ApiKey, key_id)
-    if key is None or not tenant_permissions_of(request).sees(key.tenant_id):
-        raise Http404("API key not found.")
-    if not tenant_permissions_of(request).changes(key.tenant_id):
-        raise PermissionDenied
-    found: ApiKey = key
-    return found
+    key: ApiKey = _row(ApiKey, key_id)
+    tenant_permissions_of(request).require_change(key.tenant_id)
+    return key
 
 
 def _chosen_tool(request: HttpRequest) -> Tool | None:
@@ -173,16 +165,13 @@ def _chosen_tool(request: HttpRequest) -> Tool | None:
     wanted = request.GET.get("tool")
     if not wanted:
         return None
-    tool: Tool | None = _row(Tool, wanted)
-    if tool is None or not tenant_permissions_of(request).sees(tool.tenant_id):
-        raise Http404("Tool not found.")
-    if not tenant_permissions_of(request).changes(tool.tenant_id):
-        raise PermissionDenied
+    tool: Tool = _row(Tool, wanted)
+    tenant_permissions_of(request).require_change(tool.tenant_id)
     return tool
 
 
 def _row(model: Any, row_id: str | None) -> Any:
     try:
-        return model.objects.select_related("tenant").filter(pk=UUID(row_id or "")).first()
-    except ValueError:
-        return None
+        return model.objects.select_related("tenant").get(pk=UUID(row_id or ""))
+    except (ValueError, model.DoesNotExist):
+        raise Http404("Not found.") from None
