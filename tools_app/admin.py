@@ -5,7 +5,7 @@ from tools_app.audit.admin import changes
 from tools_app.calls.admin import calls, running, sessions
 from tools_app.catalog.admin import prompts, resources, secrets, tools, toolsets
 from tools_app.catalog.kinds.openapi.admin import api_sources
-from tools_app.identity.admin import clients, connections, issuers, policies, scopes, service_clients, sign_ins
+from tools_app.identity.admin import clients, connections, issuers, policies, service_clients, sign_ins
 from tools_app.identity.admin import personal_tokens as api_tokens
 from tools_app.tenants.admin import invitations, keys, tenants, users
 from tools_app.upstreams.admin import upstreams
@@ -27,7 +27,6 @@ __all__ = [
     "resources",
     "rules",
     "running",
-    "scopes",
     "secrets",
     "service_clients",
     "sessions",

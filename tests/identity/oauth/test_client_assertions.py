@@ -12,8 +12,8 @@ from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 from tests.identity.oauth.person import Application, Person
 from tools_app.core.http.documents import DocumentError
-from tools_app.identity.authorization import client_assertions
-from tools_app.identity.authorization.client_assertions import ASSERTION_TYPE
+from tools_app.identity.authorization import server
+from tools_app.identity.authorization.server import ASSERTION_TYPE
 from tools_app.identity.oauth import clients
 from tools_app.identity.oauth.key_sets import REGISTRY
 from tools_app.models import OAuthClient
@@ -153,7 +153,7 @@ def test_new_keys_are_read_from_their_url_at_most_once_a_minute(
     for _ in range(3):
         assert signing.exchange(location, **assertion(signing, unknown)).status_code == 401
     assert requested == ["https://chatgpt.example/jwks.json"]
-    monkeypatch.setattr(client_assertions, "KEYS_REFRESH_INTERVAL", client_assertions.KEYS_REFRESH_INTERVAL * 0)
+    monkeypatch.setattr(server, "KEYS_REFRESH_INTERVAL", server.KEYS_REFRESH_INTERVAL * 0)
     # Another client with the same URL does not cause another fetch either.
     signing.exchange(location, **assertion(signing, unknown))
     assert len(requested) == 1
@@ -178,7 +178,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any] | None]:
 def test_a_key_that_a_client_withdrew_ends_within_an_hour(
     ann: Person, signing: Application, published: list[dict[str, Any] | None]
 ) -> None:
-    read = timezone.now() - client_assertions.MAX_KEYS_AGE
+    read = timezone.now() - server.MAX_KEYS_AGE
     OAuthClient.objects.update(jwks_uri="https://chatgpt.example/jwks", jwks=public(RSA, OTHER), keys_fetched_at=read)
     location = ann.connect(signing.url(), ["echo"])
     published += [None, public(OTHER)]

@@ -13,7 +13,7 @@ from tests.identity.oauth import known_clients
 from tests.identity.oauth.known_clients import DOCUMENTS, KEYS_URL, REGISTERED, SIGNING_KEY, VS_CODE, KnownClient
 from tests.identity.oauth.person import Application, Person, parse_form
 from tests.identity.oauth.test_tokens import status
-from tools_app.identity.authorization.client_assertions import ASSERTION_TYPE
+from tools_app.identity.authorization.server import ASSERTION_TYPE
 from tools_app.identity.oauth import clients, devices, policies
 from tools_app.models import OAuthClient
 from tools_app.server.embedded import EmbeddedHub

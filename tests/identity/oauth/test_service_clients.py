@@ -17,7 +17,7 @@ from joserfc.jwk import ECKey
 
 from tests.identity.oauth.person import Application
 from tests.wire.client import RawClient
-from tools_app.identity.authorization.client_assertions import ASSERTION_TYPE
+from tools_app.identity.authorization.server import ASSERTION_TYPE
 from tools_app.identity.oauth import service_clients, tokens
 from tools_app.models import (
     AccessToken,

@@ -501,7 +501,7 @@ def test_an_issuer_whose_answer_fails_holds_up_nobody_elses_check(
 
 def test_a_check_that_took_long_gives_nothing_back_that_ended_meanwhile(ann: Identity, company: Provider) -> None:
     people.end(ann)
-    people.vouch(ann, {"sub": "u9", "groups": ["mcp-admins"]}, "", claimed_at=ann.checked_at)
+    people.confirm(ann, {"sub": "u9", "groups": ["mcp-admins"]}, "", claimed_at=ann.checked_at)
     assert role_of("ann@acme") is None
 
 
@@ -572,7 +572,7 @@ def test_an_assertion_keeps_the_refresh_token_that_a_check_got_meanwhile(
 
     def found(issuer: Issuer, claims: Any) -> rules.Rule:
         if next(calls) == 1:
-            people.vouch(Identity.objects.get(), None, "newer", claimed_at=ann.checked_at)
+            people.confirm(Identity.objects.get(), None, "newer", claimed_at=ann.checked_at)
         return find(issuer, claims)
 
     monkeypatch.setattr(rules, "find", found)
@@ -600,7 +600,9 @@ def test_an_issuer_that_is_turned_off_while_it_is_asked_gives_no_role(
     monkeypatch.setattr(rules, "find", decided)
     # A recheck finds that the access has ended, and does not restore it.
     with nullcontext() if is_check else pytest.raises(rules.NoMatchingRule, match="turned off"):
-        people.vouch(ann, {"sub": "u9", "groups": ["mcp-admins"]}, "", claimed_at=ann.checked_at if is_check else None)
+        people.confirm(
+            ann, {"sub": "u9", "groups": ["mcp-admins"]}, "", claimed_at=ann.checked_at if is_check else None
+        )
     assert role_of("ann@acme") is None
     assert Identity.objects.get().ended_at
 
@@ -617,7 +619,7 @@ def test_rules_that_change_while_a_person_is_checked_decide_as_they_are_now(
         return rule
 
     monkeypatch.setattr(rules, "find", decided)
-    people.vouch(ann, {"sub": "u9", "groups": ["mcp-admins"]}, "", claimed_at=ann.checked_at)
+    people.confirm(ann, {"sub": "u9", "groups": ["mcp-admins"]}, "", claimed_at=ann.checked_at)
     assert role_of("ann@acme") == Role.OPERATOR
 
 

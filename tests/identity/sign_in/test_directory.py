@@ -276,7 +276,7 @@ def test_a_recheck_finds_the_person_by_the_external_id(scim: ScimClient, client:
     DirectoryUser.objects.filter(pk=row["id"]).update(external_id="u1")
     identity = Identity.objects.get(subject="u1")
     with pytest.raises(rules.NoMatchingRule, match="has deactivated"):
-        people.vouch(identity, {"sub": "u1", "groups": ["mcp-admins"]}, "", claimed_at=identity.checked_at)
+        people.confirm(identity, {"sub": "u1", "groups": ["mcp-admins"]}, "", claimed_at=identity.checked_at)
 
 
 def test_a_group_that_is_renamed_to_the_id_of_another_one_does_not_pass_for_it(scim: ScimClient) -> None:

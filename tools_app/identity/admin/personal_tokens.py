@@ -1,7 +1,6 @@
 """A user's own tokens for the REST API: created, shown once, revoked. Other users' tokens are never shown."""
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from django.contrib import admin, messages
 from django.contrib.auth.models import User
@@ -60,11 +59,6 @@ class TokenAdmin(ModelAdmin):
     actions_detail = ("revoke_token",)
     fields = ("name", "expires_at")
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        # The new token, held only until its request is answered.
-        self._issued: WeakKeyDictionary[HttpRequest, str] = WeakKeyDictionary()
-
     def get_urls(self) -> list[Any]:
         """Return the URLs of the admin and of the page of a new token."""
         issued = self.admin_site.admin_view(require_GET(self.issued))
@@ -116,12 +110,14 @@ class TokenAdmin(ModelAdmin):
         """Create a token."""
         if change or not isinstance(request.user, User):
             raise PermissionDenied
-        row, self._issued[request] = tokens.issue(request.user, obj.name, expires_at=obj.expires_at)
+        row, token = tokens.issue(request.user, obj.name, expires_at=obj.expires_at)
         obj.pk, obj.prefix = row.pk, row.prefix
+        # Until its request is answered.
+        vars(obj)["token"] = token
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
         """Redirect to the page that shows the token once."""
-        shown_once.store(request, obj, {"token": self._issued.pop(request)})
+        shown_once.store(request, obj, {"token": vars(obj)["token"]})
         return HttpResponseRedirect(reverse("admin:tools_app_personaltoken_issued", args=[obj.pk]))
 
     def issued(self, request: HttpRequest, object_id: str) -> HttpResponse:

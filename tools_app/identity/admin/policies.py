@@ -1,4 +1,4 @@
-"""Client policies: which clients the members of a tenant may connect."""
+"""What a tenant decides about clients: which of them its members may connect, and which scopes they can ask for."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
@@ -10,12 +10,14 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminTextInputWidget
 
-from tools_app.identity.oauth import policies
-from tools_app.models import ClientDecision, ClientPolicy, SignInEvent
+from tools_app.identity.oauth import policies, scopes
+from tools_app.methods.permissions import check_method
+from tools_app.models import ClientDecision, ClientPolicy, SignInEvent, TenantScope
 from tools_app.tenants.permissions import tenant_permissions_of
-from tools_app.web.admin.columns import moment_column
+from tools_app.web.admin.columns import cut_column, moment_column
 from tools_app.web.admin.decorators import column
-from tools_app.web.admin.scoping import ScopedAdmin, TenantFilter, badge
+from tools_app.web.admin.fields import LinesField, NamesField
+from tools_app.web.admin.scoping import ScopedAdmin, TenantFilter, badge, narrow
 from tools_app.web.admin.site import site
 
 MAX_HOSTS: Final = 100
@@ -92,3 +94,67 @@ def hosts_seen(request: HttpRequest) -> list[str]:
     """Return the hosts of clients that asked for access to tenants that this user administers."""
     events = tenant_permissions_of(request).rows_run(SignInEvent.objects.exclude(host=""))
     return list(events.order_by("host").values_list("host", flat=True).distinct()[:MAX_HOSTS])
+
+
+class ScopeForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A name, and what it permits."""
+
+    tool_patterns = NamesField(
+        label="Names",
+        required=False,
+        placeholder="Everything in the tenant",
+        help_text="Names or URIs of tools, prompts and resources, one per line. * matches anything: report_*."
+        " tool=report_sales is exactly this tool, and so are prompt= and resource=. Empty: all.",
+    )
+    methods = LinesField(
+        label="Methods",
+        check=check_method,
+        required=False,
+        placeholder="All methods",
+        help_text="MCP methods, one per line: tools/call, prompts/*. What permits calling, getting or reading also"
+        " permits listing the same names. Empty: all.",
+    )
+
+    class Meta:
+        model = TenantScope
+        fields = ("tenant", "name", "description", "tool_patterns", "methods")
+
+    def clean(self) -> dict[str, Any] | None:
+        """Reject a name that exists, and a scope beyond the limit. Raises ValidationError."""
+        values = super().clean() or {}
+        tenant = values.get("tenant") or (None if self.instance._state.adding else self.instance.tenant)
+        if tenant is not None:
+            if self.instance._state.adding:
+                scopes.check_room(tenant)
+            others = TenantScope.objects.filter(tenant=tenant, name=values.get("name")).exclude(pk=self.instance.pk)
+            if others.exists():
+                self.add_error("name", "This tenant already has a scope with this name.")
+        return values
+
+
+@admin.register(TenantScope, site=site)
+class TenantScopeAdmin(ScopedAdmin):
+    """The scopes of the user's tenants."""
+
+    form = ScopeForm
+    fields = ("tenant", "name", "description", "tool_patterns", "methods")
+    list_display = (
+        cut_column("name", "name"),
+        "tenant",
+        "names_shown",
+        "methods_shown",
+        moment_column("created_at", "created"),
+    )
+    list_filter = (TenantFilter,)
+    empty_hint = "Clients ask for the scopes of the hub: to read, or to call."
+    empty_advice = "Add a scope for clients that should have less."
+    list_select_related = ("tenant",)
+    search_fields = ("name", "description")
+
+    @column("names")
+    def names_shown(self, row: TenantScope) -> SafeString:
+        return narrow(", ".join(row.tool_patterns) or "All")
+
+    @column("methods")
+    def methods_shown(self, row: TenantScope) -> SafeString:
+        return narrow(", ".join(row.methods) or "All")

@@ -1,7 +1,6 @@
 """Service clients: programs with access tokens of their own. Created (secret shown once), restricted, revoked."""
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
@@ -101,11 +100,6 @@ class ServiceClientAdmin(ScopedAdmin):
             Script("tools_app/tenants/key_names.js", type="module"),
         )
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        # The new secret, held only until its request is answered.
-        self._issued: WeakKeyDictionary[HttpRequest, str] = WeakKeyDictionary()
-
     def get_queryset(self, request: HttpRequest) -> QuerySet[ServiceClient]:
         """Return the keys of connections without a person."""
         rows: QuerySet[ServiceClient] = super().get_queryset(request)
@@ -151,7 +145,7 @@ class ServiceClientAdmin(ScopedAdmin):
             if "public_keys" in form.changed_data and public_keys:
                 service_clients.replace_keys(obj, public_keys)
             return
-        row, self._issued[request] = service_clients.create(
+        row, secret = service_clients.create(
             obj.tenant,
             obj.name,
             public_keys=public_keys,
@@ -160,10 +154,12 @@ class ServiceClientAdmin(ScopedAdmin):
             **{name: getattr(obj, name) for name in keys.SETTINGS},
         )
         obj.pk, obj.prefix = row.pk, row.prefix
+        # Until its request is answered.
+        vars(obj)["secret"] = secret
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
         """Redirect to the page that shows how the client asks for tokens, with its secret once."""
-        return self._to_issued(request, obj, self._issued.pop(request))
+        return self._to_issued(request, obj, vars(obj)["secret"])
 
     def _to_issued(self, request: HttpRequest, row: ServiceClient, secret: str) -> HttpResponse:
         shown_once.store(request, row, {"secret": secret})

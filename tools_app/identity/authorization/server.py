@@ -6,12 +6,15 @@ Authlib raises errors whose description has forbidden characters as ValueError: 
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any, Final
 
 from authlib.integrations.django_oauth2.requests import DjangoOAuth2Payload
 from authlib.oauth2 import AuthorizationServer as BaseServer
 from authlib.oauth2 import OAuth2Error, OAuth2Request
 from authlib.oauth2.rfc6749 import (
+    InvalidClientError,
     InvalidGrantError,
     InvalidRequestError,
     UnsupportedGrantTypeError,
@@ -20,14 +23,33 @@ from authlib.oauth2.rfc6749.authenticate_client import authenticate_none
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.urls import reverse
 from django.utils import timezone
+from joserfc import jwt
+from joserfc.errors import JoseError
 
-from tools_app.identity.authorization import client_assertions
+from tools_app.core.http.documents import DocumentError
 from tools_app.identity.issuers import tokens as issued
-from tools_app.identity.oauth import clients, devices, events, policies, redirects, resources, service_clients, tokens
+from tools_app.identity.oauth import (
+    clients,
+    devices,
+    events,
+    key_sets,
+    policies,
+    redirects,
+    resources,
+    service_clients,
+    tokens,
+)
 from tools_app.models import ClientDecision, Connection, OAuthClient, SignInStep
 
+ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+MAX_ASSERTION: Final = 8000
+MAX_LIFETIME_SECONDS: Final = 600
+# Keys are read again for an unknown key ID, at most so often.
+KEYS_REFRESH_INTERVAL: Final = timedelta(minutes=1)
+# They are read again after this time, so that a key that a client withdrew ends.
+MAX_KEYS_AGE: Final = timedelta(hours=1)
 MAX_PARAMETER: Final = 2000
-MAX_PARAMETERS: Final = {"client_assertion": client_assertions.MAX_ASSERTION, "assertion": issued.MAX_TOKEN}
+MAX_PARAMETERS: Final = {"client_assertion": MAX_ASSERTION, "assertion": issued.MAX_TOKEN}
 _PLAIN_TEXT: Final = re.compile(r"[ !#-\[\]-~]*")
 JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 GRANT_TYPES: Final = (clients.CODE, clients.REFRESH, devices.GRANT, service_clients.GRANT, JWT_BEARER)
@@ -126,9 +148,51 @@ def _authenticate_public(query_client: Any, request: DjangoOAuth2Request) -> Any
     return None if request.form.get("client_assertion") else authenticate_none(query_client, request)
 
 
-def _authenticate_by_assertion(query_client: Any, request: DjangoOAuth2Request) -> Any:
+def _authenticate_by_assertion(query_client: Any, request: DjangoOAuth2Request) -> ClientAdapter | None:
+    """Return the client that signed the request's assertion (`private_key_jwt`, RFC 7523, section 3); None without one.
+
+    Its public keys are in its metadata document or registration, or at the URL that it names. Raises
+    InvalidClientError.
+    """
+    assertion = request.form.get("client_assertion", "")
+    if not assertion or request.form.get("client_assertion_type") != ASSERTION_TYPE:
+        return None
     issuer = issuer_of(request.page)
-    return client_assertions.authenticate(query_client, request, (issuer, f"{issuer}{reverse('oauth-token')}"))
+    try:
+        # The client that the assertion names, before anything is verified.
+        _, claims = issued.decode_unverified(assertion)
+        client: ClientAdapter | None = query_client(str(claims.get("sub", "")))
+        if client is None or clients.SIGNED not in clients.methods_of(client.row):
+            raise issued.InvalidToken("The assertion is of no client that signs.")
+        claims = _verified_claims(client.row, assertion)
+        if claims.get("iss") != client.row.client_id or claims.get("sub") != client.row.client_id:
+            raise issued.InvalidToken("The issuer and the subject of the assertion must be the client ID.")
+        issued.check_claims(claims, (issuer, f"{issuer}{reverse('oauth-token')}"), MAX_LIFETIME_SECONDS)
+        issued.check_first_use(client.row, claims)
+    except issued.InvalidToken as problem:
+        raise InvalidClientError(description=str(problem), status_code=401) from None
+    return client
+
+
+def _verified_claims(client: OAuthClient, assertion: str) -> dict[str, Any]:
+    """Return the claims of an assertion that a key of the client signed. Raises InvalidToken and DocumentError."""
+    now = timezone.now()
+    read_at = client.keys_fetched_at
+    if client.jwks and client.jwks_uri and (read_at is None or read_at < now - MAX_KEYS_AGE):
+        # While they cannot be read, those that are known count.
+        with suppress(DocumentError):
+            clients.read_keys(client)
+    for may_read in (True, False):
+        try:
+            keys = key_sets.imported(client.jwks or {})
+            return dict(jwt.decode(assertion, keys, registry=key_sets.REGISTRY).claims)
+        except (JoseError, ValueError, KeyError, TypeError, AttributeError):
+            read_at = client.keys_fetched_at
+            is_due = client.jwks_uri and (read_at is None or read_at < now - KEYS_REFRESH_INTERVAL)
+            if not may_read or not is_due:
+                break
+        clients.read_keys(client)
+    raise issued.InvalidToken("The signature of the assertion cannot be verified.")
 
 
 server: Final = Server()

@@ -82,7 +82,7 @@ def _reason_to_end(identity: Identity, claimed_at: datetime, *, may_ask: bool) -
         return ""
     try:
         result = provider.refresh(identity.issuer, token, {**identity.claims, "sub": identity.subject})
-        people.vouch(identity, result.claims, result.refresh_token, claimed_at=claimed_at)
+        people.confirm(identity, result.claims, result.refresh_token, claimed_at=claimed_at)
     except (provider.AccessWithdrawn, rules.NoMatchingRule) as problem:
         return str(problem)
     return ""

@@ -35,7 +35,7 @@ class SignInFailed(Exception):
 
 
 class AccessWithdrawn(SignInFailed):
-    """The provider no longer vouches for the person."""
+    """The provider no longer confirms the person."""
 
 
 class PendingSignIn(NamedTuple):
@@ -88,7 +88,7 @@ def finish(issuer: Issuer, code: str, nonce: str, verifier: str, redirect_uri: s
 
 
 def refresh(issuer: Issuer, refresh_token: str, known: Mapping[str, Any]) -> SignInResult:
-    """Ask the provider whether it still vouches for a person with these claims.
+    """Ask the provider whether it still confirms a person with these claims.
 
     Raises AccessWithdrawn if it does not, else SignInFailed.
 

@@ -40,15 +40,14 @@ def matches(uri: str, registered: list[str]) -> bool:
 
     RFC 8252, section 7.3: native applications listen on a port that the system chooses.
     """
-    if problem_of(uri) or uri in registered:
-        return not problem_of(uri)
-    for known in registered:
-        parts, others = _split(uri), _split(known)
-        if parts is not None and others is not None and is_loopback(known):
-            is_same = parts.scheme == others.scheme and parts.host == others.host
-            if is_same and (parts.path, parts.query) == (others.path, others.query):
-                return True
-    return False
+
+    def differs_in_port(known: str) -> bool:
+        one, other = _split(uri), _split(known)
+        if one is None or other is None or not is_loopback(known):
+            return False
+        return (one.scheme, one.host, one.path, one.query) == (other.scheme, other.host, other.path, other.query)
+
+    return not problem_of(uri) and (uri in registered or any(map(differs_in_port, registered)))
 
 
 def is_loopback(uri: str) -> bool:

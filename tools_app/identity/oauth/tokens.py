@@ -184,7 +184,7 @@ def end_all(connection: Connection) -> None:
 
 
 def lock(connection: Connection) -> None:
-    """Let nobody else issue or end tokens of a connection until the transaction ends, and read what it allows now.
+    """Lock a connection, whose tokens no other transaction issues or ends then, and read what it allows now.
 
     Locks are taken in this order: the change log, an issuer, a connection, its key. Another order is a deadlock.
     """

@@ -50,8 +50,8 @@ MAX_NAMED: Final = 50
 _NOBODYS: Final = digest_of("")
 
 
-class SomebodyElse(Exception):
-    """The directory knows the external ID of a token as that of another person."""
+class AccountConflict(Exception):
+    """The directory gives the external ID of a token to another account."""
 
 
 class TooManyFailures(Exception):
@@ -224,7 +224,7 @@ def joined(
 ) -> tuple[Identity | None, DirectoryUser | None]:
     """Return the identity of a person who signs in, and what the directory says of them.
 
-    Who was provisioned before gets the account that was made then. Raises SomebodyElse.
+    Who was provisioned before gets the account that was made then. Raises AccountConflict.
     """
     entry = entry_for(issuer, claims)
     if entry is None:
@@ -247,12 +247,12 @@ def _join(issuer: Issuer, subject: str, claims: Mapping[str, Any]) -> tuple[Iden
     if identity is not None and known.pk == identity.pk:
         return identity, entry
     if known.subject or (identity is not None and entry_of(identity) is not None):
-        raise SomebodyElse(f"The directory of {issuer.tenant.name} gives your external ID to another account.")
+        raise AccountConflict(f"The directory of {issuer.tenant.name} gives your external ID to another account.")
     if identity is not None:
         link(entry, identity)
         return identity, entry
     if not Identity.objects.filter(pk=known.pk, subject="").update(subject=subject):
-        raise SomebodyElse("You signed in twice at the same moment. Try again.")
+        raise AccountConflict("You signed in twice at the same moment. Try again.")
     known.subject = subject
     return known, entry
 

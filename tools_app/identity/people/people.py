@@ -7,6 +7,7 @@ outside its tenant.
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -70,7 +71,7 @@ def sign_in(
     try:
         identity, entry = directory.joined(issuer, subject, all_claims, identity)
         rule_of(issuer, entry, all_claims)
-    except (rules.NoMatchingRule, directory.SomebodyElse) as problem:
+    except (rules.NoMatchingRule, directory.AccountConflict) as problem:
         if identity is not None and not is_assertion:
             end(identity)
         raise SignInRejected(f"{problem} Ask one of its admins.") from None
@@ -87,8 +88,8 @@ def sign_in(
     identity.issuer = issuer
     try:
         identity.signed_in_at, identity.session_ends_at = timezone.now(), session_end
-        vouch(identity, claims, refresh_token, is_assertion=is_assertion)
-    except (rules.NoMatchingRule, directory.SomebodyElse) as problem:
+        confirm(identity, claims, refresh_token, is_assertion=is_assertion)
+    except (rules.NoMatchingRule, directory.AccountConflict) as problem:
         raise SignInRejected(str(problem)) from None
     return identity
 
@@ -148,8 +149,8 @@ def end(identity: Identity, claimed_at: datetime | None = None) -> bool:
 def end_all(issuer: Issuer) -> None:
     """Withdraw the access of everybody who came from an issuer, which is deleted or becomes another one.
 
-    Nobody is known by it any more. The accounts that were its alone are disabled: it stated their e-mails, which nobody
-    has proved.
+    No person is known by it any more. The accounts that were its alone are disabled: it stated their e-mails, which
+    are not proved.
     """
     for identity in Identity.objects.filter(issuer=issuer, ended_at=None).select_related("issuer"):
         end(identity)
@@ -164,14 +165,14 @@ def claim_check(identity: Identity, now: datetime) -> bool:
 
 
 def is_overdue(identity: Identity, now: datetime) -> bool:
-    """Whether the issuer has not vouched for a person for too long."""
+    """Whether the issuer has not confirmed for too long that a person belongs to it."""
     if not identity.issuer.is_active:
         return True
     if has_to_sign_in(identity, now):
         return True
     allowed = timedelta(hours=identity.issuer.recheck_hours)
     is_saml = identity.issuer.protocol == IssuerProtocol.SAML
-    return not is_saml and identity.verified_at <= now - allowed and not validity.vouched(identity).exists()
+    return not is_saml and identity.verified_at <= now - allowed and not validity.by_directory(identity).exists()
 
 
 def has_to_sign_in(identity: Identity, now: datetime) -> bool:
@@ -190,7 +191,7 @@ def refresh_token_of(identity: Identity) -> str:
         return ""
 
 
-def vouch(
+def confirm(
     identity: Identity,
     claims: Mapping[str, Any] | None,
     refresh_token: str,
@@ -198,12 +199,12 @@ def vouch(
     claimed_at: datetime | None = None,
     is_assertion: bool = False,
 ) -> None:
-    """Store that the issuer vouches for a person now, with these claims; None: with those that are known.
+    """Store that the issuer confirms a person now, with these claims; None: with those that are known.
 
     `claimed_at`: when the check with the issuer was claimed; None for a sign-in. Nothing of a check is stored if access
     has ended or the person has signed in since then: what the issuer said to the check may be older. `is_assertion`:
     see `sign_in`. Raises NoMatchingRule, also for an issuer that is turned off, and for a sign-in
-    SomebodyElse.
+    AccountConflict.
     """
     current_claims = identity.claims if claims is None else claims
     identity.verified_at = identity.checked_at = timezone.now()
@@ -228,8 +229,8 @@ def _store(
     """Store fields of an identity with the role that its issuer's rules give, or nothing for a check that is outdated.
 
     Return False if the issuer, the directory, the role or what an assertion leaves out changed meanwhile. Raises
-    NoMatchingRule, SomebodyElse. A change of an issuer locks the change log, the issuer and its people in this order:
-    so does this.
+    NoMatchingRule, AccountConflict. A change of an issuer locks the change log, the issuer and its people in this
+    order: so does this.
     """
     # The issuer as it is now: it may have changed while the provider was asked.
     issuer = Issuer.objects.select_related("tenant").filter(pk=identity.issuer_id).first()
@@ -312,9 +313,11 @@ def _apply(issuer: Issuer, identities: list[Identity]) -> list[Identity]:
         identity.issuer = issuer
         roles, entry = held.get(identity.person_id, {}), getattr(identity, "directory_user", None)
         has_access = issuer.tenant_id in roles
-        role = _role(issuer, entry, identity, known_ids)
-        if entry is None and not has_access:
-            role = ""  # an admin has removed the person
+        role = ""
+        # Without access and unknown to the directory, an admin has removed the person.
+        if issuer.is_active and (entry is not None or has_access):
+            with suppress(rules.NoMatchingRule):
+                role = rule_of(issuer, entry, identity.claims, known_ids).role
         if entry is not None and (not identity.person.is_active or identity.person.is_superuser):
             role = ""
         if role and not has_access and len(roles) > 0:
@@ -329,16 +332,6 @@ def _apply(issuer: Issuer, identities: list[Identity]) -> list[Identity]:
             now = timezone.now()
             Identity.objects.filter(pk=identity.pk).update(ended_at=None, verified_at=now, checked_at=now)
     return ended
-
-
-def _role(issuer: Issuer, entry: DirectoryUser | None, identity: Identity, known_ids: Mapping[str, UUID]) -> str:
-    """Return the role of a person by their last claims, "" for none."""
-    if not issuer.is_active:
-        return ""
-    try:
-        return rule_of(issuer, entry, identity.claims, known_ids).role
-    except rules.NoMatchingRule:
-        return ""
 
 
 def has_role(identity: Identity) -> bool:

@@ -104,11 +104,11 @@ def create_user(issuer: Issuer, values: UserValues) -> DirectoryUser:
 def save_user(row: DirectoryUser, values: UserValues) -> None:
     """Store what the directory now says of a person. Raises NotUnique."""
     _check_user(row, values)
-    is_found_anew = values.external_id != row.external_id
+    has_new_id = values.external_id != row.external_id
     _fill_user(row, values)
     row.changed_at = timezone.now()
     row.save(update_fields=SAID)
-    if is_found_anew:
+    if has_new_id:
         found = _known(row.issuer, row.external_id)
         if found is not None:
             _link(row, found)

@@ -16,8 +16,8 @@ from tools_app.models import DirectoryUser, Identity, IssuerProtocol
 
 # An hour, less the time between two checks.
 SAML_LASTS: Final = timedelta(minutes=57)
-# A directory that is silent for longer no longer vouches for anybody.
-VOUCHES_FOR: Final = timedelta(days=30)
+# A directory that is silent for longer confirms no person any more.
+MAX_DIRECTORY_SILENCE: Final = timedelta(days=30)
 
 
 class _MinutesLater(Func):
@@ -33,20 +33,20 @@ class _MinutesLater(Func):
         return self.as_sql(compiler, connection, template=form, arg_joiner=", ", **context)
 
 
-def vouched(identity: Any) -> QuerySet[DirectoryUser]:
-    """Return what a connected directory says of a person who is active: it says so, too, when they leave.
+def by_directory(identity: Any) -> QuerySet[DirectoryUser]:
+    """Return what a connected directory says of a person who is active: it also says when they leave.
 
-    One that has been silent for VOUCHES_FOR may have been taken out of service.
+    One that has been silent for MAX_DIRECTORY_SILENCE may have been taken out of service.
     """
     known = DirectoryUser.objects.filter(identity=identity, active=True)
-    return known.filter(issuer__directory__last_used_at__gte=CurrentTime(-VOUCHES_FOR))
+    return known.filter(issuer__directory__last_used_at__gte=CurrentTime(-MAX_DIRECTORY_SILENCE))
 
 
 def lapsed(path: str) -> Q:
     """Return the condition that the person at `path`, such as "person", has to sign in with their issuer again."""
     rows = _with_due().filter(person=OuterRef(path))
     over = Q(verified_at__lte=CurrentTime(-SAML_LASTS)) | Q(session_ends_at__lte=CurrentTime())
-    is_saml = Q(issuer__protocol=IssuerProtocol.SAML) & ~Exists(vouched(OuterRef("pk")))
+    is_saml = Q(issuer__protocol=IssuerProtocol.SAML) & ~Exists(by_directory(OuterRef("pk")))
     return Q(Exists(rows.filter((is_saml & over) | Q(sign_in_due__lte=CurrentTime()))))
 
 
@@ -76,7 +76,7 @@ def access_end(person_id: int | None) -> datetime | None:
 def end_of(identity: Identity) -> datetime | None:
     """Return when the access of an identity ends unless its person signs in again; None for no such end."""
     ends = []
-    if identity.issuer.protocol == IssuerProtocol.SAML and not vouched(identity).exists():
+    if identity.issuer.protocol == IssuerProtocol.SAML and not by_directory(identity).exists():
         ends += [identity.verified_at + SAML_LASTS]
         ends += [identity.session_ends_at] if identity.session_ends_at else []
     if identity.issuer.sign_in_minutes:

@@ -16,7 +16,7 @@ from tools_app.web.admin.site import site
 ACCOUNT_PATH: Final = "/account/"
 EXEMPT_PATHS: Final = (ACCOUNT_PATH, "/admin/logout/", "/admin/login/", "/sign-in/", "/static/", "/docs/")
 API_PATH: Final = "/api/"
-# In the session of somebody whose company vouches for them: the ID of its tenant.
+# In the session of a person who signed in with a company: the ID of its tenant.
 # Sessions of landed versions have it under this name.
 ISSUER_TENANT_KEY: Final = "vouched_by"
 # Also there: the page on which somebody was asked for a factor, such as that of an application that waits for consent.
@@ -76,7 +76,7 @@ def _refusal(request: HttpRequest, requirement: str) -> HttpResponse:
 
 
 def _tenants_requiring_factor(request: HttpRequest) -> list[str]:
-    """Return the names of tenants that require a factor of this person: not the one whose issuer vouches for them."""
+    """Return the names of tenants that require a factor of this person, but for that of the issuer of the login."""
     if not (request.COOKIES and request.user.is_authenticated):
         return []
     permitted = tenant_permissions_of(request)
