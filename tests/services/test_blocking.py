@@ -16,9 +16,9 @@ row, secret = service_clients.create(Tenant.objects.get(slug="demo"), "nightly")
 print(row.connection.client.client_id, secret)
 """
 BLOCK = """
-from tools_app.identity.oauth import connections
+from tools_app.identity.oauth import clients
 from tools_app.models import OAuthClient
-connections.set_blocked(OAuthClient.objects.get(client_id={client!r}), blocked={blocked})
+clients.set_blocked(OAuthClient.objects.get(client_id={client!r}), blocked={blocked})
 """
 
 

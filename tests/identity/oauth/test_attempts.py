@@ -8,7 +8,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tests.identity.oauth.person import Application, Person
-from tools_app.identity.oauth import events
+from tools_app.identity.oauth import attempts
 from tools_app.models import (
     ApiKey,
     Change,
@@ -29,7 +29,7 @@ def rows(admin: Client, query: str = "") -> list[SignInEvent]:
 
 def step(step: SignInStep, tenant: Tenant | None = None, **facts: Any) -> SignInEvent:
     event = SignInEvent(step=step, tenant=tenant, **{"client_id": "robot", "client_name": "Robot", **facts})
-    event.attempt = events.attempt_of(event)
+    event.attempt = attempts.attempt_of(event)
     event.save()
     return event
 
@@ -58,7 +58,7 @@ def test_attempts_of_different_people_tenants_and_times_are_not_mixed(
     assert len({first.attempt, ben.attempt, elsewhere.attempt}) == 3
     assert step(SignInStep.DENIED, tenant, person_name="ann").attempt == first.attempt
     assert step(SignInStep.ASKED, tenant, person_name="ann").attempt != first.attempt
-    SignInEvent.objects.update(at=timezone.now() - events.WITHIN - timedelta(seconds=1))
+    SignInEvent.objects.update(at=timezone.now() - attempts.WITHIN - timedelta(seconds=1))
     assert step(SignInStep.ALLOWED, tenant, person_name="ben").attempt != ben.attempt
     assert all(row.tenant_id == tenant.pk for row in rows(admin))
 

@@ -336,7 +336,7 @@ def test_the_valid_tokens_of_a_subject_are_bounded_and_none_of_them_ends_for_ano
 def test_steps_of_a_connection_are_recorded_in_a_bounded_number(
     issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct.events, "MAX_OF_CONNECTION", 1)
+    monkeypatch.setattr(direct.attempts, "MAX_OF_CONNECTION", 1)
     for number in range(3):
         stored(issuer, f"eyJx.e{number}.s")
     assert SignInEvent.objects.filter(step=SignInStep.ISSUED).count() == 1
@@ -345,9 +345,9 @@ def test_steps_of_a_connection_are_recorded_in_a_bounded_number(
 def test_strangers_at_one_tenant_leave_the_others_their_record(
     issuer: Issuer, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    are_too_many = direct.events.are_too_many_of_strangers
-    monkeypatch.setattr(direct.events, "MAX_OF_STRANGERS", 2)
-    monkeypatch.setattr(direct.events, "MAX_OF_ADDRESS", 1)
+    are_too_many = direct.attempts.are_too_many_of_strangers
+    monkeypatch.setattr(direct.attempts, "MAX_OF_STRANGERS", 2)
+    monkeypatch.setattr(direct.attempts, "MAX_OF_ADDRESS", 1)
     limited = [are_too_many(issuer.tenant_id, f"192.0.2.{number}") for number in (1, 1, 2, 3)]
     assert limited == [False, True, False, True]
     assert not are_too_many(other_tenant.pk, "192.0.2.1")

@@ -29,7 +29,7 @@ from tools_app.identity.authorization.server import (
     resource_of,
 )
 from tools_app.identity.issuers import tokens as issuer_tokens
-from tools_app.identity.oauth import clients, connections, events, policies, scopes, tokens, workloads
+from tools_app.identity.oauth import attempts, clients, connections, policies, scopes, tokens, workloads
 from tools_app.identity.people import people, rules
 from tools_app.identity.principal import client_ip_of
 from tools_app.models import ClientDecision, ClientSource, Connection, Issuer, IssuerUse, OAuthClient, SignInStep, Via
@@ -159,7 +159,7 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
         issuer = rows.first()
         if issuer is None:
             reason = "The tenant accepts no assertions of this issuer for this."
-            events.record(self.request.page, SignInStep.REJECTED, reason)
+            attempts.record(self.request.page, SignInStep.REJECTED, reason)
             raise InvalidGrantError(reason)
         return issuer
 
@@ -177,5 +177,5 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
 
     def _record_rejection(self, issuer: Issuer, reason: str, client: OAuthClient | None = None) -> InvalidGrantError:
         recorded_reason = f"{issuer.name}: {reason}"
-        events.record(self.request.page, SignInStep.REJECTED, recorded_reason, client=client, tenant=issuer.tenant)
+        attempts.record(self.request.page, SignInStep.REJECTED, recorded_reason, client=client, tenant=issuer.tenant)
         return InvalidGrantError("".join(letter for letter in reason if " " <= letter <= "~" and letter not in '"\\'))

@@ -24,7 +24,7 @@ from tools_app.identity.authorization import consent
 from tools_app.identity.authorization.consent import TENANT_PARAMETER, AuthorizationRequest
 from tools_app.identity.authorization.endpoints import is_rate_limited
 from tools_app.identity.authorization.server import check_parameters, issuer_of, resource_of, server
-from tools_app.identity.oauth import connections, events, redirects, tokens
+from tools_app.identity.oauth import attempts, connections, redirects, tokens
 from tools_app.models import Connection, Issuer, IssuerUse, SignInStep, Tenant
 from tools_app.web.admin.site import site
 from tools_app.web.middleware import ORIGIN_ONLY
@@ -114,7 +114,7 @@ def _consent(request: HttpRequest, person: User, tenant: Tenant, auth_request: A
         return page
     existing = connections.find(tenant, person, auth_request.client)
     if request.method == "POST" and request.POST.get("decision") != "allow":
-        events.record(request, SignInStep.DENIED, client=auth_request.client, tenant=tenant)
+        attempts.record(request, SignInStep.DENIED, client=auth_request.client, tenant=tenant)
         error = {"error": "access_denied", "error_description": "The person refused."}
         return _redirect_to_client(request, auth_request, error)
     if request.method == "POST":
@@ -163,7 +163,7 @@ def _error_response(request: HttpRequest, problem: OAuth2Error) -> HttpResponse:
     title, text = _error_message(request, problem)
     reason = f"{problem.error}: {problem.description}" if problem.redirect_uri else text
     client_id = request.GET.get("client_id", "")
-    events.record(request, SignInStep.REJECTED, reason, client_id=client_id)
+    attempts.record(request, SignInStep.REJECTED, reason, client_id=client_id)
     allowed = Connection.objects.filter(
         tokens.valid_connections(),
         client__client_id=client_id,

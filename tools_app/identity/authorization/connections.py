@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from tools_app.identity.oauth import clients, connections, events
+from tools_app.identity.oauth import attempts, clients, connections
 from tools_app.models import Connection, SignInStep
 from tools_app.tenants import permissions
 from tools_app.tenants.snippets import clients as clients_snippets
@@ -40,7 +40,7 @@ def page(request: HttpRequest) -> HttpResponse:
         if row is None:
             raise Http404("Connection not found.")
         if connections.revoke(row):
-            events.record(request, SignInStep.REVOKED, "By its person.", connection=row)
+            attempts.record(request, SignInStep.REVOKED, "By its person.", connection=row)
             messages.success(request, f"{row.client.name} is disconnected from {row.tenant}.")
         return HttpResponseRedirect(reverse("connections"))
     unexpired = Q(key__expires_at=None) | Q(key__expires_at__gt=timezone.now())

@@ -17,7 +17,7 @@ from tools_app.catalog.offers import Offer, offers_of
 from tools_app.catalog.toolsets import Resolver
 from tools_app.core.sanitize import is_storable
 from tools_app.core.validators import ITEM_KINDS, MAX_EXACT
-from tools_app.identity.oauth import clients, connections, events, policies, redirects, resources, scopes
+from tools_app.identity.oauth import attempts, clients, connections, policies, redirects, resources, scopes
 from tools_app.identity.oauth.connections import DEFAULT_LIFETIME, LIFETIMES
 from tools_app.identity.patterns import PermittedNames, exactly
 from tools_app.models import ClientDecision, Connection, Membership, OAuthClient, Role, SignInStep, Tenant, Toolset
@@ -194,7 +194,7 @@ def allow(
             redirect_uri=auth_request.redirect_uri,
             days=form.lifetime,
         )
-        events.record(request, SignInStep.ALLOWED, connection=connection)
+        attempts.record(request, SignInStep.ALLOWED, connection=connection)
     return connection
 
 
@@ -241,7 +241,7 @@ def record_consent_request(request: HttpRequest, tenant: Tenant, auth_request: A
     """Record that the person is asked, and note it for the client."""
     clients.note_asked(auth_request.client)
     host = policies.host_of(auth_request.client, auth_request.redirect_uri)
-    events.record(request, SignInStep.ASKED, client=auth_request.client, tenant=tenant, host=host)
+    attempts.record(request, SignInStep.ASKED, client=auth_request.client, tenant=tenant, host=host)
 
 
 # --- Refusals ----------------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def policy_refusal(request: HttpRequest, tenant: Tenant, auth_request: Authoriza
     text = f"{tenant.name} does not allow {auth_request.client.name}{suffix}. Ask one of its admins: {admins}."
     host = policies.host_of(auth_request.client, auth_request.redirect_uri)
     reason = f"The policy for {host} says: {decision.label}."
-    events.record(request, SignInStep.REJECTED, reason, client=auth_request.client, tenant=tenant, host=host)
+    attempts.record(request, SignInStep.REJECTED, reason, client=auth_request.client, tenant=tenant, host=host)
     return message_page(request, "Not allowed", text, status=403)
 
 
@@ -272,7 +272,7 @@ def refusal_page(
 ) -> HttpResponse:
     """Say on a page what the person can do, and record it."""
     client = auth_request.client if auth_request else None
-    events.record(request, SignInStep.REJECTED, text, client=client, client_id=request.GET.get("client_id", ""))
+    attempts.record(request, SignInStep.REJECTED, text, client=client, client_id=request.GET.get("client_id", ""))
     return message_page(request, title, text, status=403 if auth_request else 400, log_out=log_out)
 
 

@@ -19,7 +19,7 @@ from tools_app.core.ids import new_id
 from tools_app.identity.authorization import consent
 from tools_app.identity.authorization.consent import TENANT_PARAMETER, AuthorizationRequest
 from tools_app.identity.authorization.endpoints import USER_CODE
-from tools_app.identity.oauth import connections, devices, events, resources
+from tools_app.identity.oauth import attempts, connections, devices, resources
 from tools_app.models import DeviceCode, SignInStep, Tenant
 from tools_app.tenants.limits import limits
 from tools_app.tenants.limits.quotas import ConcurrencyLimit
@@ -65,7 +65,7 @@ def _submit_code(request: HttpRequest, person: User) -> HttpResponse:
     code = request.POST.get(USER_CODE, "")
     row = devices.find_open(code)
     if row is None:
-        events.record(request, SignInStep.REJECTED, "The code of a device is unknown or has expired.")
+        attempts.record(request, SignInStep.REJECTED, "The code of a device is unknown or has expired.")
         return _code_form(request, code, UNKNOWN_CODE)
     auth_request = AuthorizationRequest(
         client=row.client,
@@ -98,7 +98,7 @@ def _consent(
             return _allow(request, person, tenant, auth_request, row)
         case "deny":
             if devices.refuse(row):
-                events.record(request, SignInStep.DENIED, client=auth_request.client, tenant=tenant)
+                attempts.record(request, SignInStep.DENIED, client=auth_request.client, tenant=tenant)
             return consent.message_page(request, "Refused", f"{auth_request.client.name} was not connected.")
     consent.record_consent_request(request, tenant, auth_request)
     return consent.page(request, person, tenant, auth_request, existing)

@@ -20,7 +20,7 @@ from tools_app.identity.authorization.grants import Introspection, Revocation
 from tools_app.identity.authorization.metadata import allow_any_origin
 from tools_app.identity.authorization.server import NO_STORE, check_parameters, issuer_of, resource_of, server
 from tools_app.identity.models.oauth import MAX_SCOPE
-from tools_app.identity.oauth import clients, devices, events
+from tools_app.identity.oauth import attempts, clients, devices
 from tools_app.identity.principal import client_ip_of, rate_limit_key, site_of
 from tools_app.models import SignInStep
 from tools_app.tenants.limits import limits
@@ -87,7 +87,7 @@ def _begin_device(request: HttpRequest) -> HttpResponse:
     if len(scope) > MAX_SCOPE:
         raise InvalidScopeError(f"The scope has at most {MAX_SCOPE} characters.")
     codes = devices.begin(client.row, slug, scope, site_of(client_ip_of(request)))
-    events.record(request, SignInStep.CHALLENGED, "A device shows a code.", client=client.row)
+    attempts.record(request, SignInStep.CHALLENGED, "A device shows a code.", client=client.row)
     page, user_code = issuer_of(request) + reverse("oauth-device"), devices.spelt(codes.user)
     body = {
         "device_code": codes.device,
@@ -115,11 +115,11 @@ def register(request: HttpRequest) -> HttpResponse:
     try:
         client, secret = clients.register(metadata, site_of(client_ip_of(request)))
     except clients.InvalidMetadata as problem:
-        events.record(request, SignInStep.REJECTED, f"Registration: {problem}")
+        attempts.record(request, SignInStep.REJECTED, f"Registration: {problem}")
         return _error(problem.error, str(problem), 400)
     except clients.TooManyClients:
         return _error("temporarily_unavailable", "Too many clients have just registered. Try again in 10 minutes.", 503)
-    events.record(request, SignInStep.CLIENT_SEEN, client=client)
+    attempts.record(request, SignInStep.CLIENT_SEEN, client=client)
     body = {
         "client_id": client.client_id,
         "client_id_issued_at": int(client.created_at.timestamp()),
@@ -160,9 +160,9 @@ def _respond(request: HttpRequest, handler: Callable[[], HttpResponse]) -> HttpR
         response = _error("invalid_client", str(problem), 400)
     if response.status_code >= 400:  # noqa: PLR2004 - an error
         body = orjson.loads(response.content)
-        if body.get("error") not in PENDING_ERRORS and not events.is_rejection_recorded(request):
+        if body.get("error") not in PENDING_ERRORS and not attempts.is_rejection_recorded(request):
             reason = f"{body.get('error')}: {body.get('error_description', '')}"
-            events.record(request, SignInStep.REJECTED, reason, client_id=client_id)
+            attempts.record(request, SignInStep.REJECTED, reason, client_id=client_id)
     return response
 
 

@@ -32,7 +32,7 @@ from tools_app.identity.authorization.server import (
     server,
 )
 from tools_app.identity.models.oauth import OFFLINE
-from tools_app.identity.oauth import clients, devices, events, resources, scopes, service_clients, tokens
+from tools_app.identity.oauth import attempts, clients, devices, resources, scopes, service_clients, tokens
 from tools_app.models import (
     AccessToken,
     AuthorizationCode,
@@ -206,7 +206,7 @@ class Revocation(BaseRevocation):
     def revoke_token(self, token: Any, request: DjangoOAuth2Request) -> None:
         family, connection = token
         tokens.end_family(family, connection)
-        events.record(request.page, SignInStep.REVOKED, "By the client.", connection=connection)
+        attempts.record(request.page, SignInStep.REVOKED, "By the client.", connection=connection)
 
 
 class Introspection(BaseIntrospection):

@@ -29,9 +29,9 @@ from joserfc.errors import JoseError
 from tools_app.core.http.documents import DocumentError
 from tools_app.identity.issuers import tokens as issued
 from tools_app.identity.oauth import (
+    attempts,
     clients,
     devices,
-    events,
     key_sets,
     policies,
     redirects,
@@ -246,12 +246,12 @@ def issue_tokens(
         pair = issue()
     except tokens.Replayed as replayed:
         text = "A code or refresh token was used a second time. Everything issued with it has ended."
-        events.record(request.page, SignInStep.REPLAYED, text, connection=replayed.connection)
+        attempts.record(request.page, SignInStep.REPLAYED, text, connection=replayed.connection)
         raise InvalidGrantError("This was used before. Sign in again.") from None
     except tokens.TokenRevoked:
         raise InvalidGrantError("The code or refresh token has just ended. Sign in again.") from None
     OAuthClient.objects.filter(pk=request.client.row.pk).update(last_used_at=timezone.now())
-    events.record(request.page, step, reason, connection=connection)
+    attempts.record(request.page, step, reason, connection=connection)
     body = {"access_token": pair.access, "token_type": "Bearer", "expires_in": pair.expires_in}
     refresh_token = {"refresh_token": pair.refresh} if pair.refresh else {}
     return 200, {**body, **refresh_token, "scope": pair.scope}, NO_STORE.items()
@@ -277,5 +277,5 @@ def _check_connection(request: DjangoOAuth2Request, connection: Connection) -> N
             reason = "The tenant does not allow this client: an admin has to allow it first."
     else:
         return
-    events.record(request.page, SignInStep.REJECTED, reason, connection=connection)
+    attempts.record(request.page, SignInStep.REJECTED, reason, connection=connection)
     raise InvalidGrantError(f"{reason} Sign in again." if connection.person_id else reason)

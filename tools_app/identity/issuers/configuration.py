@@ -131,9 +131,7 @@ def run(coroutine: Any) -> Any:
 
 def read(issuer: str, allowed: Sequence[str]) -> Configuration:
     """Return the configuration of an issuer. Raises DocumentError."""
-    document = cache().read(issuer.rstrip("/") + WELL_KNOWN, tuple(allowed), MAX_AGE_SECONDS)
-    if document.get("issuer") != issuer:
-        raise DocumentError(f"Its configuration is of the issuer {str(document.get('issuer'))[:200]}. Enter that URL.")
+    document = _document(issuer, allowed)
     methods = document.get("token_endpoint_auth_methods_supported")
     return Configuration(
         issuer=issuer,
@@ -146,15 +144,20 @@ def read(issuer: str, allowed: Sequence[str]) -> Configuration:
 
 
 def keys(issuer: str, allowed: Sequence[str], *, refresh: bool = False) -> dict[str, Any]:
-    """Return the key set of an issuer; `again`: a key was not in it. Raises DocumentError.
+    """Return the key set of an issuer; `refresh`: a key was not in it. Raises DocumentError.
 
     An issuer of workloads, such as a Kubernetes cluster, has no endpoints but its keys.
     """
+    max_age = KEYS_REFRESH_SECONDS if refresh else MAX_AGE_SECONDS
+    return cache().read(_endpoint(_document(issuer, allowed), "jwks_uri"), tuple(allowed), max_age)
+
+
+def _document(issuer: str, allowed: Sequence[str]) -> dict[str, Any]:
+    """Return what an issuer publishes of itself. Raises DocumentError."""
     document = cache().read(issuer.rstrip("/") + WELL_KNOWN, tuple(allowed), MAX_AGE_SECONDS)
     if document.get("issuer") != issuer:
-        raise DocumentError("Its configuration is of another issuer.")
-    max_age = KEYS_REFRESH_SECONDS if refresh else MAX_AGE_SECONDS
-    return cache().read(_endpoint(document, "jwks_uri"), tuple(allowed), max_age)
+        raise DocumentError(f"Its configuration is of the issuer {str(document.get('issuer'))[:200]}. Enter that URL.")
+    return document
 
 
 def cached_keys(issuer: str, allowed: Sequence[str]) -> dict[str, Any] | None:

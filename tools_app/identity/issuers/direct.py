@@ -22,7 +22,7 @@ from tools_app.core.process.runtime import Service
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
 from tools_app.identity.issuers import configuration, tokens
 from tools_app.identity.models.issuers import MAX_URL
-from tools_app.identity.oauth import events, resources, scopes, workloads
+from tools_app.identity.oauth import attempts, resources, scopes, workloads
 from tools_app.identity.oauth import tokens as oauth_tokens
 from tools_app.identity.people import rules
 from tools_app.models import Connection, Issuer, IssuerUse, SignInEvent, SignInStep, Via
@@ -202,7 +202,7 @@ def _store(issuer: Issuer, token: str, claims: Mapping[str, Any], address: str, 
             if not oauth_tokens.is_valid(row):
                 raise TokenRejected("An admin ended the access of its subject.")
             oauth_tokens.store_signed(row, token, endpoint_slug, scope, expires_at)
-            if not events.are_too_many_of_connection(row.pk):
+            if not attempts.are_too_many_of_connection(row.pk):
                 _record_event(
                     SignInStep.ISSUED, issuer, address, rules.description(issuer, rule), subject_connection=row
                 )
@@ -219,7 +219,7 @@ def _store(issuer: Issuer, token: str, claims: Mapping[str, Any], address: str, 
 
 
 def _record_rejection(issuer: Issuer, reason: str, address: str) -> None:
-    if not events.are_too_many_of_strangers(issuer.tenant_id, address):
+    if not attempts.are_too_many_of_strangers(issuer.tenant_id, address):
         _record_event(SignInStep.REJECTED, issuer, address, f"{issuer.name}: {reason}")
 
 
@@ -230,7 +230,7 @@ def _record_event(
     if subject_connection is not None:
         event.connection_id = subject_connection.pk
         event.client_id, event.client_name = subject_connection.client.client_id, subject_connection.client.name
-    event.attempt = events.attempt_of(event)
+    event.attempt = attempts.attempt_of(event)
     event.save(force_insert=True)
 
 

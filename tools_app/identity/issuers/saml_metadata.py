@@ -65,7 +65,7 @@ def missing_extra() -> str:
 def read(issuer: Issuer, *, refresh: bool = False) -> Metadata:
     """Return the metadata of an issuer, with the certificates that its admin added. Raises DocumentError.
 
-    `again`: none of the certificates signed an answer, so those of the URL are read again if it is time to.
+    `refresh`: none of the certificates signed an answer, so those of the URL are read again if it is time to.
     """
     if problem := missing_extra():
         raise DocumentError(problem)

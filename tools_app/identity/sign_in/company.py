@@ -49,6 +49,8 @@ MAX_NEXT_BYTES: Final = 2048
 MAX_SLUG: Final = 63
 MAX_CODE: Final = 4000
 MAX_REQUESTS: Final = 60
+# Of issuers.
+USABLE: Final[dict[str, Any]] = {"use": IssuerUse.PEOPLE, "is_active": True, "tenant__is_active": True}
 View = Callable[..., HttpResponse]
 
 
@@ -139,7 +141,7 @@ def callback(request: HttpRequest, issuer: UUID) -> HttpResponse:
         request.session[PENDING_KEY] = pending_sign_ins
     if pending is None or pending["until"] < time.time() or pending["issuer"] != str(issuer):
         return _failure_page(request, "This sign-in has expired, or began in another browser. Try again.", status=400)
-    row = Issuer.objects.select_related("tenant").filter(pk=pending["issuer"], **_usable_filter()).first()
+    row = Issuer.objects.select_related("tenant").filter(pk=pending["issuer"], **USABLE).first()
     if row is None:
         return _failure_page(request, "This sign-in no longer exists. Ask an admin of your company.", status=404)
     try:
@@ -194,7 +196,7 @@ def saml_metadata(request: HttpRequest, issuer: UUID) -> HttpResponse:
 @limited
 def saml_acs(request: HttpRequest, issuer: UUID) -> HttpResponse:
     """Log the person in about whom a SAML identity provider sent an answer."""
-    rows = Issuer.objects.select_related("tenant").filter(pk=issuer, protocol=IssuerProtocol.SAML, **_usable_filter())
+    rows = Issuer.objects.select_related("tenant").filter(pk=issuer, protocol=IssuerProtocol.SAML, **USABLE)
     row = rows.first()
     if row is None:
         return _failure_page(request, "This sign-in no longer exists. Ask an admin of your company.", status=404)
@@ -255,12 +257,8 @@ def _log_in(
     return HttpResponseRedirect(next_url)
 
 
-def _usable_filter() -> dict[str, Any]:
-    return {"use": IssuerUse.PEOPLE, "is_active": True, "tenant__is_active": True}
-
-
 def _issuers_of(slug: str) -> list[Issuer]:
-    return list(Issuer.objects.filter(tenant__slug=slug, **_usable_filter()).select_related("tenant").order_by("name"))
+    return list(Issuer.objects.filter(tenant__slug=slug, **USABLE).select_related("tenant").order_by("name"))
 
 
 def _callback(request: HttpRequest, issuer: Issuer) -> str:

@@ -7,7 +7,6 @@ the cookie makes browsers accept it from this host alone (`__Host-`), so that no
 import time
 from typing import Final, NamedTuple
 
-import orjson
 from django.core import signing
 from django.http import HttpRequest, HttpResponse
 
@@ -32,9 +31,7 @@ class PendingRequest(NamedTuple):
 def pending_of(request: HttpRequest) -> list[PendingRequest]:
     """Return the sign-ins that this browser has begun and not ended, the oldest first."""
     try:
-        entries = signing.loads(
-            request.COOKIES.get(_name(request), ""), salt=COOKIE_NAME, serializer=_Json, max_age=LIFETIME_SECONDS
-        )
+        entries = signing.loads(request.COOKIES.get(_name(request), ""), salt=COOKIE_NAME, max_age=LIFETIME_SECONDS)
     except signing.BadSignature:
         return []
     now = time.time()
@@ -70,14 +67,4 @@ def _name(request: HttpRequest) -> str:
 
 
 def _serialize(pending: list[PendingRequest]) -> str:
-    return signing.dumps([list(request) for request in pending], salt=COOKIE_NAME, serializer=_Json, compress=True)
-
-
-class _Json:
-    """JSON in UTF-8, without escapes."""
-
-    def dumps(self, value: object) -> bytes:
-        return orjson.dumps(value)
-
-    def loads(self, text: bytes) -> object:
-        return orjson.loads(text)
+    return signing.dumps([list(request) for request in pending], salt=COOKIE_NAME, compress=True)
