@@ -67,39 +67,39 @@ class HousekeepingSwitch:
         self._running_count = 0
         self._do = housekeeping._do_what_is_due
 
-    def do_what_is_due(self, chores: list[housekeeping.Chore], due: list[float]) -> None:
+    def do_what_is_due(self, tasks: list[housekeeping.Task], due: list[float]) -> None:
         """Replaces the function of housekeeping. A test's own housekeeper is not paused.
 
-        Chores that are due each second run at each tick, because tests wait for them.
+        Tasks that are due each second run at each tick, because tests wait for them.
         """
         with self._changed:
             if _is_of_the_hub(threading.current_thread()):
                 if not self._allowed:
                     return
-                due[:] = [0.0 if every <= 1.0 else at for at, (every, _) in zip(due, chores, strict=True)]
+                due[:] = [0.0 if every <= 1.0 else at for at, (every, _) in zip(due, tasks, strict=True)]
             self._running_count += 1
         try:
-            self._do(chores, due)
+            self._do(tasks, due)
         finally:
             with self._changed:
                 self._running_count -= 1
                 self._changed.notify_all()
 
     def allow(self) -> None:
-        """Allow chores from now on."""
+        """Allow its tasks from now on."""
         with self._changed:
             self._allowed = True
 
     def forbid(self) -> None:
-        """Pause chores, and wait for the running ones."""
+        """Pause its tasks, and wait for the running ones."""
         with self._changed:
             self._allowed = False
-            assert self._changed.wait_for(lambda: not self._running_count, WAIT_SECONDS), "a chore does not end"
+            assert self._changed.wait_for(lambda: not self._running_count, WAIT_SECONDS), "a task does not end"
 
 
 def _is_of_the_hub(thread: threading.Thread) -> bool:
     keeper = housekeeping.housekeeper.running()
-    return keeper is not None and thread in {keeper._heart, keeper._house}
+    return keeper is not None and thread in {keeper._heartbeat, keeper._thread}
 
 
 chores = HousekeepingSwitch()

@@ -14,6 +14,8 @@ from benchmarks.seed_calls.bulk_copy import Copier, _payload
 from benchmarks.seed_calls.command import Command
 from benchmarks.seed_calls.generator import made_calls
 from benchmarks.seed_calls.shapes import OUTCOMES, Owner, shapes_of
+from tools_app.audit.recorder.entries import Link
+from tools_app.audit.verification.verify import Scope, verify
 from tools_app.core.ids import made_at
 from tools_app.models import ApiKey, Call, CallPayload, Tenant
 
@@ -30,6 +32,16 @@ def test_calls_of_many_kinds_are_made(db: None, capsys: pytest.CaptureFixture[st
         texts = call.payload.texts()
         assert (len(texts.arguments.encode()), len(texts.result.encode())) == (call.arguments_size, call.result_size)
     assert "300 calls of 300" in capsys.readouterr().out
+
+
+@pytest.mark.django_db(transaction=True)
+def test_they_verify_and_what_is_left_after_their_deletion_too() -> None:
+    call_command(Command(), calls=50, tenants=2, days=10)
+    report = verify(Scope())
+    assert (report.findings, report.records, report.unsigned) == ([], 50, 0)
+    call_command(Command(), undo=True)
+    report = verify(Scope())
+    assert (report.findings, report.records) == ([], 0)
 
 
 def test_they_are_spread_over_the_days_and_their_ids_are_of_their_starts(db: None) -> None:
@@ -91,7 +103,7 @@ def test_lines_for_copy_have_a_value_for_every_column() -> None:
     now = datetime.now(UTC)
     copier, columns = Copier(), len(Call._meta.concrete_fields)
     for row in made_calls([Owner(uuid4(), [uuid4()])], 500, now - timedelta(days=1), now):
-        line = copier._call(row)
+        line = copier._call(uuid4(), row, Link(1, b"hash"))
         assert line.count("\t") == columns - 1
         assert line.startswith(f"{row.id.hex}\t")
         assert re.fullmatch(r"[0-9a-f]{32}(\t[^\t\n]*){3}\n", _payload(row))

@@ -46,7 +46,6 @@ from tools_app.models import (
     Tenant,
     TenantScope,
     Tool,
-    ToolKind,
     Toolset,
     Upstream,
     UpstreamItem,
@@ -56,7 +55,7 @@ from tools_app.tenants import keys
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 
 HTTP_TOOL: dict[str, Any] = {
-    "kind": ToolKind.HTTP,
+    "kind": "http",
     "description": "Finds things.",
     "input_schema": {"type": "object", "properties": {"term": {"type": "string"}}},
     "config": {"method": "GET", "base_url": "https://api.example.com/", "path": "find"},

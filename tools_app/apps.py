@@ -16,19 +16,18 @@ class ToolsAppConfig(AppConfig):
         """Import `mcp_tools.py` of every installed app, which registers its tools, and connect signal handlers."""
         # Models can be imported from here on, not before.
         from tools_app.audit.changes import signals  # noqa: PLC0415
-        from tools_app.catalog import notifications, versioned  # noqa: PLC0415
+        from tools_app.catalog import versioned  # noqa: PLC0415
         from tools_app.core import database  # noqa: PLC0415
         from tools_app.identity.people import directory  # noqa: PLC0415
         from tools_app.identity.sign_in import accounts  # noqa: PLC0415
         from tools_app.upstreams import forwarding  # noqa: PLC0415
-        from tools_app.upstreams.credentials import owners  # noqa: PLC0415
+        from tools_app.upstreams.credentials import store  # noqa: PLC0415
 
         signals.connect()
         directory.connect_signals()
         versioned.connect()
-        notifications.connect()
         accounts.connect_signals()
         forwarding.register_forwarder()
-        owners.connect_signals()
+        store.connect_signals()
         request_finished.connect(database.close_request_connections, dispatch_uid="connections of a request")
         autodiscover_modules("mcp_tools")

@@ -50,7 +50,6 @@ from tools_app.catalog.models import (
     Secret,
     TaskSupport,
     Tool,
-    ToolKind,
     ToolRevision,
     Toolset,
 )
@@ -174,7 +173,6 @@ __all__ = [
     "Tenant",
     "TenantScope",
     "Tool",
-    "ToolKind",
     "ToolRevision",
     "Toolset",
     "Upstream",

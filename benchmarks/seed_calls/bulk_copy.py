@@ -1,17 +1,17 @@
 """Generated calls as lines for PostgreSQL's COPY: each shape has a template for what differs among its calls."""
 
 from collections.abc import Iterable
-from datetime import timedelta
 from typing import Any, Final
+from uuid import UUID
 
 from django.db import connection
 from django.db.models import Model
 
-from benchmarks.seed_calls.generator import Made
+from benchmarks.seed_calls.generator import MICROSECOND, Made
 from benchmarks.seed_calls.shapes import Shape
+from tools_app.audit.recorder.entries import HASH_VERSION, Link
 from tools_app.models import Call, CallPayload
 
-MICROSECOND: Final = timedelta(microseconds=1)
 # The columns that differ among the calls of a shape.
 PLACES: Final = {
     "id": "%(id)s",
@@ -19,6 +19,10 @@ PLACES: Final = {
     "finished_at": "%(end)s",
     "duration_us": "%(took)d",
     "request_id": "%(number)d",
+    "writer": "%(writer)s",
+    "chain_position": "%(position)d",
+    "chain_hash": r"\\x%(hash)s",
+    "hash_version": str(HASH_VERSION),
 }
 
 
@@ -28,14 +32,14 @@ class Copier:
     def __init__(self) -> None:
         self._lines: dict[Shape, str] = {}
 
-    def __call__(self, piece: list[Made]) -> None:
-        """Write these calls in the open transaction."""
+    def __call__(self, writer: UUID, piece: list[tuple[Made, Link]]) -> None:
+        """Write these calls of a writer, each with its link, in the open transaction."""
         with connection.cursor() as cursor:
             cursor.execute("SET LOCAL synchronous_commit = off")
-        _copy(Call, map(self._call, piece))
-        _copy(CallPayload, map(_payload, piece))
+        _copy(Call, (self._call(writer, made, link) for made, link in piece))
+        _copy(CallPayload, (_payload(made) for made, _ in piece))
 
-    def _call(self, made: Made) -> str:
+    def _call(self, writer: UUID, made: Made, link: Link) -> str:
         line = self._lines.get(made.shape)
         if line is None:
             line = self._lines[made.shape] = _line(made.shape)
@@ -45,6 +49,9 @@ class Copier:
             "end": (made.at + made.took).isoformat(),
             "took": made.took // MICROSECOND,
             "number": made.number,
+            "writer": writer.hex,
+            "position": link.chain_position,
+            "hash": link.chain_hash.hex(),
         }
 
 

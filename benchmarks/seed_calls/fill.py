@@ -9,12 +9,17 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.utils import timezone
 
-from benchmarks.seed_calls.bulk_copy import MICROSECOND, Copier
+from benchmarks.seed_calls.bulk_copy import Copier
 from benchmarks.seed_calls.generator import Made, made_calls
 from benchmarks.seed_calls.shapes import Owner
 from tools_app.audit import partitions
+from tools_app.audit.checkpoints import pruned
+from tools_app.audit.checkpoints.statements import CheckpointText, Head, signed
 from tools_app.audit.partitions import TABLES
-from tools_app.models import Call, CallEvent, CallPayload
+from tools_app.audit.recorder.chain import digest, start_of
+from tools_app.audit.recorder.entries import HASH_VERSION, HASHED, Link
+from tools_app.core.ids import new_id
+from tools_app.models import Call, CallEvent, CallPayload, Checkpoint
 
 AT_ONCE: Final = 50_000
 BATCH: Final = 1_000
@@ -25,24 +30,69 @@ def fill(owners: Sequence[Owner], count: int, days: float, report: Callable[[int
     """Add `count` calls with payloads from the last `days`, shared among `owners`; `report` gets the running total."""
     end = timezone.now()
     begin = end - timedelta(days=days)
-    partitions.create_since(begin)
+    partitions.create_upcoming(begin)
     made = made_calls(owners, count, begin, end)
+    chains = _Chains()
     write = Copier() if connection.vendor == "postgresql" else _insert
     done = 0
     while piece := list(islice(made, AT_ONCE)):
-        with transaction.atomic():
-            write(piece)
         done += len(piece)
+        with transaction.atomic():
+            write(chains.writer, [(call, chains.link(call)) for call in piece])
+            chains.sign(last=done == count)
         report(done)
     settle()
+
+
+class _Chains:
+    """The chains of a process that recorded the generated calls and has ended, so that they verify as others do."""
+
+    def __init__(self) -> None:
+        self.writer = new_id()
+        self._heads: dict[UUID, Link] = {}
+        self._sequence = 0
+        self._previous: str | None = None
+        # What a row has where nothing else is given.
+        fields = [field for field in Call._meta.concrete_fields if field.attname in HASHED]
+        self._empty = {
+            field.attname: field.get_default() if field.has_default() or not field.null else None for field in fields
+        }
+
+    def link(self, made: Made) -> Link:
+        """Return the place of the next call in its chain."""
+        tenant_id = made.shape.facts["tenant_id"]
+        position, before = self._heads.get(tenant_id) or start_of(self.writer, tenant_id)
+        columns = {**self._empty, **made.columns, "writer": self.writer}
+        row = (HASH_VERSION, *(columns[name] for name in HASHED))
+        self._heads[tenant_id] = Link(position + 1, digest(before, row, None, *made.texts))
+        return self._heads[tenant_id]
+
+    def sign(self, *, last: bool) -> None:
+        """Sign what was written so far."""
+        self._sequence += 1
+        text = CheckpointText(
+            writer=self.writer,
+            sequence=self._sequence,
+            previous=self._previous,
+            made_at=timezone.now(),
+            last=last,
+            by=self.writer,
+            heads=[
+                Head(tenant_id, link.chain_position, link.chain_hash.hex()) for tenant_id, link in self._heads.items()
+            ],
+            seen=[],
+        )
+        row = Checkpoint.objects.create(sequence=self._sequence, **signed(text))
+        self._previous = row.digest.hex()
 
 
 def remove(tenant_id: UUID) -> int:
     """Delete all calls of a tenant, with payloads and events, and return their number."""
     done = 0
-    rows = Call.objects.filter(tenant_id=tenant_id).order_by().values_list("pk", flat=True)
+    rows = Call.objects.filter(tenant_id=tenant_id).order_by("started_at").values_list("pk", flat=True)
     while ids := list(rows[:REMOVED_AT_ONCE]):
         with transaction.atomic():
+            pruned.note(pruned.links_of(Call.objects.filter(pk__in=ids)), "generated calls")
             CallEvent.objects.filter(call_id__in=ids).delete()
             CallPayload.objects.filter(call_id__in=ids).delete()
             Call.objects.filter(pk__in=ids).delete()
@@ -58,21 +108,13 @@ def settle() -> None:
             cursor.execute(f'{vacuum}ANALYZE "{table.name}"')
 
 
-def _insert(piece: list[Made]) -> None:
-    Call.objects.bulk_create(map(_call, piece), batch_size=BATCH)
-    CallPayload.objects.bulk_create(map(_payload, piece), batch_size=BATCH)
-
-
-def _call(made: Made) -> Call:
-    return Call(
-        **made.shape.facts,
-        id=made.id,
-        started_at=made.at,
-        finished_at=made.at + made.took,
-        duration_us=made.took // MICROSECOND,
-        request_id=str(made.number),
+def _insert(writer: UUID, piece: list[tuple[Made, Link]]) -> None:
+    calls = [Call(**made.columns, **link._asdict(), writer=writer, hash_version=HASH_VERSION) for made, link in piece]
+    Call.objects.bulk_create(calls, batch_size=BATCH)
+    CallPayload.objects.bulk_create(
+        [
+            CallPayload(call_id=made.id, arguments=made.arguments, result=made.result, packed=made.shape.packed)
+            for made, _ in piece
+        ],
+        batch_size=BATCH,
     )
-
-
-def _payload(made: Made) -> CallPayload:
-    return CallPayload(call_id=made.id, arguments=made.arguments, result=made.result, packed=made.shape.packed)

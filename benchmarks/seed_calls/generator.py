@@ -3,11 +3,14 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from random import Random
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from benchmarks.seed_calls.shapes import NUMBER, Owner, Shape, shapes_of
 from tools_app.core.ids import least_id
+from tools_app.core.packing import unpack
+
+MICROSECOND: Final = timedelta(microseconds=1)
 
 # The bits of a UUIDv7 besides its time: its version, its variant, and 74 random bits around them.
 VERSION, VARIANT = 0x7 << 76, 0x2 << 62
@@ -24,6 +27,23 @@ class Made(NamedTuple):
     took: timedelta
     number: int
     shape: Shape
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns of its row besides those that say who recorded it."""
+        return {
+            **self.shape.facts,
+            "id": self.id,
+            "started_at": self.at,
+            "finished_at": self.at + self.took,
+            "duration_us": self.took // MICROSECOND,
+            "request_id": str(self.number),
+        }
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Arguments and result as they are stored, uncompressed."""
+        return unpack(self.shape.packed) if self.shape.packed else (self.arguments, self.result)
 
     @property
     def arguments(self) -> str:

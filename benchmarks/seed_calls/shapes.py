@@ -1,13 +1,10 @@
-"""Shapes of generated calls: a few hundred for each tenant, of which every call has one.
-
-Generated calls are not records: they are in no chain, and `verify_audit` says so.
-"""
+"""Shapes of generated calls: a few hundred for each tenant, of which every call has one."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from tools_app.core.packing import pack
 from tools_app.models import Outcome
@@ -45,8 +42,6 @@ CLIENTS: Final = {
 CITIES: Final = ("Bern", "Córdoba", "Kraków", "Lagos", "Osaka", "Tromsø")
 # One result in LONG has LONG_BYTES, and as many have PACKED_BYTES, enough to be packed.
 LONG, LONG_BYTES, PACKED_BYTES = 50, 1500, 12_000
-# The process that generated calls name as their writer.
-WRITER: Final = uuid4()
 
 
 @dataclass(frozen=True)
@@ -102,7 +97,6 @@ def _shape(owner: Owner, outcome: Outcome, random: Random) -> Shape:
         "cause": "" if outcome == Outcome.OK else f"{outcome.label}: the service in {city} did not answer.",
         "arguments_size": len(arguments.encode()),
         "result_size": len(result.encode()),
-        "writer": WRITER,
     }
     if packed:
         return Shape(facts, "", "", packed, TOOLS[tool][1] * 1000)

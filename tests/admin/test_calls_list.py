@@ -139,7 +139,7 @@ def test_an_empty_list_says_what_to_do(as_: Any, address: str, acme: World) -> N
 def test_a_search_that_takes_long_says_how_far_it_came(
     as_: Any, address: str, acme: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools_app.audit.search.scan.FIRST_LOOK", 2)
+    monkeypatch.setattr("tools_app.audit.search.scan.FIRST_BATCH", 2)
     monkeypatch.setattr(pages, "BUDGET_SECONDS", 0)
     for ago in range(1, 6):
         record(acme.tenant, ago)

@@ -6,7 +6,7 @@ from uuid import UUID
 from django.utils import timezone
 
 from tools_app.audit.checkpoints import signer, witness
-from tools_app.audit.recorder.chain import heads
+from tools_app.audit.recorder.chain import digest, heads
 from tools_app.audit.recorder.entries import (
     CallEventEntry,
     CallFinished,
@@ -18,6 +18,7 @@ from tools_app.audit.recorder.entries import (
     process_id,
 )
 from tools_app.audit.recorder.writers import writer
+from tools_app.audit.verification.records import Batch, ChainEntry
 from tools_app.audit.verification.report import Finding, Report
 from tools_app.audit.verification.verify import Scope, verify
 from tools_app.core.ids import new_id
@@ -86,3 +87,13 @@ def found(**scope: object) -> Finding:
 def change(call_id: UUID, **columns: object) -> None:
     """Change rows, like an attacker with write access to the database."""
     assert Call.objects.filter(pk=call_id).update(**columns) == 1
+
+
+def rehash(entry: ChainEntry, before: bytes) -> bytes:
+    """Give a record the hash that follows `before`, like an attacker who knows the algorithm, and return it."""
+    altered = Batch([entry]).records[entry.call_id]
+    assert altered.row is not None
+    assert altered.texts is not None
+    chain_hash = digest(before, altered.row, altered.events, *altered.texts)
+    change(entry.call_id, chain_hash=chain_hash)
+    return chain_hash

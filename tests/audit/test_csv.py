@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools_app.audit.export.formats import _cell, _rows
+from tools_app.audit.export import _cell, _rows
 
 DDE = "cmd|' /C calc'!A0"
 
@@ -15,11 +15,11 @@ DDE = "cmd|' /C calc'!A0"
 @pytest.mark.parametrize(
     "sign", ["=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\ufe66", "\ufe62", "\u2212"]
 )
-@pytest.mark.parametrize("before", ["", " ", "\u00a0 ", "\t", "\r\n", "\ufeff", "\u200b", "\x00", "\u3000"])
-def test_what_a_spreadsheet_would_calculate_becomes_a_text(sign: str, before: str) -> None:
-    cell = _cell(f"{before}{sign}{DDE}")
-    assert cell.startswith("'")
-    assert cell.replace("'", "") == f"{before}{sign}{DDE}".replace("'", "")
+def test_what_a_spreadsheet_would_calculate_becomes_a_text(sign: str) -> None:
+    for before in ("", " ", "\u00a0 ", "\t", "\r\n", "\ufeff", "\u200b", "\x00", "\u3000"):
+        cell = _cell(f"{before}{sign}{DDE}")
+        assert cell.startswith("'"), before
+        assert cell.replace("'", "") == f"{before}{sign}{DDE}".replace("'", "")
 
 
 @pytest.mark.parametrize("beginning", ["\t", "\r", "\n"])

@@ -10,6 +10,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from tests.audit.aged import days_ago, id_of
+from tools_app.audit import retention
 from tools_app.audit.models import DURATION_BOUNDS_US, DURATION_COLUMNS
 from tools_app.audit.recorder.entries import (
     CallFinished,
@@ -20,8 +21,7 @@ from tools_app.audit.recorder.entries import (
     RunningRow,
     batch_of,
 )
-from tools_app.audit.recorder.writers import Writer, portable_writer, writer
-from tools_app.audit.retention import retention
+from tools_app.audit.recorder.writers import Writer, writer
 from tools_app.audit.stats import counters, rebuild, storage
 from tools_app.audit.stats.counters import NIL, Names, numbers_of, period_of
 from tools_app.core.ids import new_id
@@ -73,9 +73,9 @@ def _new_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "_names", Names())
 
 
-@pytest.fixture(params=["the database's own", "portable"])
-def write(request: pytest.FixtureRequest, transactional_db: None) -> Writer:
-    return portable_writer if request.param == "portable" else writer()
+@pytest.fixture
+def write(transactional_db: None) -> Writer:
+    return writer()
 
 
 def record_batch(*endings: CallFinished) -> None:
@@ -85,7 +85,7 @@ def record_batch(*endings: CallFinished) -> None:
 # What a batch adds
 
 
-def test_each_writer_adds_a_batch_to_the_figures_of_its_process(write: Writer) -> None:
+def test_a_batch_is_added_to_the_figures_of_its_process(write: Writer) -> None:
     for _ in range(2):
         write(batch_of([ending(took=100), ending("tool_error", took=2000), ending(tool_name="sum", took=1)]))
 

@@ -15,9 +15,9 @@ from django.db import connection, transaction
 
 from tests.audit import chained
 from tests.audit.aged import days_ago, write_at
+from tools_app.audit import retention
 from tools_app.audit.checkpoints import signer
-from tools_app.audit.retention import retention
-from tools_app.audit.retention.retention import PruneStep
+from tools_app.audit.retention import PruneStep
 from tools_app.models import Call, CallEvent, CallPayload, Checkpoint, Session, Tenant
 from tools_app.runtime import tasks
 
@@ -185,15 +185,6 @@ def test_checkpoints_that_no_record_needs_go_too(tenant: Tenant, monkeypatch: py
     prune()
     assert Checkpoint.objects.count() == 1
     assert "No problems found." in verified()
-
-
-def test_one_tenant_can_be_pruned_alone(tenant: Tenant, other_tenant: Tenant) -> None:
-    keep(tenant, 30)
-    keep(other_tenant, 30)
-    write_at(tenant, days_ago(40))
-    others = write_at(other_tenant, days_ago(40))
-    prune(tenant)
-    assert remaining_calls() == ids(others)
 
 
 def test_sessions_that_ended_before_that_time_go_and_others_stay(tenant: Tenant, other_tenant: Tenant) -> None:

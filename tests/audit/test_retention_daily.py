@@ -9,11 +9,9 @@ from django.db import OperationalError
 
 from tests.audit.aged import days_ago, write_at
 from tests.clock import Clock
-from tools_app.audit import partitions
+from tools_app.audit import partitions, retention
 from tools_app.audit.recorder import entries
-from tools_app.audit.retention import daily as retention_daily
-from tools_app.audit.retention import retention
-from tools_app.audit.retention.daily import DAY_SECONDS, Daily
+from tools_app.audit.retention import DAY_SECONDS, Daily
 from tools_app.models import Call, Process, Tenant
 
 WAIT_SECONDS = 10.0
@@ -23,7 +21,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     fake_clock = Clock()
-    monkeypatch.setattr(retention_daily, "monotonic", fake_clock)
+    monkeypatch.setattr(retention, "monotonic", fake_clock)
     return fake_clock
 
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tests.audit.aged import id_of
 from tests.clock import Clock
-from tools_app.audit.search import iteration, pages, plan, scan
+from tools_app.audit.search import pages, scan
 from tools_app.audit.search.query import PARAMETERS, BadQuery, CallQuery
 from tools_app.audit.search.scan import PagePosition
 from tools_app.audit.search.scope import TextRefused, scope_of
@@ -46,6 +46,10 @@ def record(tenant: Tenant | None, ago: float = 1, *, arguments: str = "", result
 
 def search_results(person: User, **params: Any) -> list[Call]:
     return pages.page(CallQuery.from_params(params), person).calls
+
+
+def everything(query: CallQuery, person: User, chunk: int = 500) -> Iterator[list[Call]]:
+    return pages.iterate_calls(query, lambda: scope_of(query, person), chunk)
 
 
 # --- What a query may say ----------------------------------------------------------------------------------------
@@ -242,7 +246,7 @@ def test_nobody_finds_calls_of_a_foreign_tenant(tenant: Tenant, other_tenant: Te
     person = member(tenant)
     for params in ({}, {"tenant": other_tenant.slug}, {"tenant": str(other_tenant.pk)}, {"text": "needle"}):
         assert search_results(person, **params) == []
-    assert list(iteration.iterate_calls(CallQuery(tenant=other_tenant.slug), person)) == [[]]
+    assert list(everything(CallQuery(tenant=other_tenant.slug), person)) == [[]]
 
 
 def test_whoever_is_no_member_or_inactive_finds_nothing(tenant: Tenant) -> None:
@@ -280,7 +284,7 @@ def reader(
     request: pytest.FixtureRequest, root: User, tenant: Tenant, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> User:
     if request.param == "more than can be merged":
-        monkeypatch.setattr(plan, "MAX_ARMS", 1)
+        monkeypatch.setattr(scan, "MAX_ARMS", 1)
     people = {"superuser": root, "one tenant": member(tenant)}
     return people.get(request.param) or member(tenant, other_tenant)
 
@@ -320,7 +324,7 @@ def test_what_is_asked_of_calls_does_not_change_their_pages(reader: User, tenant
 
 def test_everything_is_walked_through_in_pieces(reader: User, tenant: Tenant) -> None:
     calls = [record(tenant, ago) for ago in range(1, 8)]
-    pieces = list(iteration.iterate_calls(CallQuery(), reader, chunk=3))
+    pieces = list(everything(CallQuery(), reader, chunk=3))
     assert [call for piece in pieces for call in piece] == calls
     assert max(map(len, pieces)) == 3
 
@@ -329,7 +333,7 @@ def test_whoever_is_no_member_any_more_gets_no_more_pieces(tenant: Tenant) -> No
     person = member(tenant)
     for ago in range(1, 8):
         record(tenant, ago)
-    pieces = iteration.iterate_calls(CallQuery(), person, chunk=3)
+    pieces = everything(CallQuery(), person, chunk=3)
     assert len(next(pieces)) == 3
     Membership.objects.all().delete()
     assert [call for piece in pieces for call in piece] == []
@@ -341,9 +345,9 @@ def test_calls_are_counted_ahead_as_far_as_that_is_quick(
     for outcome in ("ok", "lost", "lost"):
         record(tenant, outcome=outcome)
     for query, count in ((CallQuery(), 3), (CallQuery(outcome=("lost",)), 2), (CallQuery(text="x"), None)):
-        assert iteration.expected(query, scope_of(query, root)) == count
-    monkeypatch.setattr(iteration, "MAX_COUNTED", 2)
-    assert iteration.expected(CallQuery(), scope_of(CallQuery(), root)) is None
+        assert pages.expected(query, scope_of(query, root)) == count
+    monkeypatch.setattr(pages, "MAX_EXPECTED", 2)
+    assert pages.expected(CallQuery(), scope_of(CallQuery(), root)) is None
 
 
 # --- How much it looks at ----------------------------------------------------------------------------------------
@@ -379,8 +383,8 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], SearchCl
 def test_a_search_that_finds_little_stops_and_says_how_far_it_came(
     slow: Callable[[float], SearchClock], tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools_app.audit.search.scan.FIRST_LOOK", 4)
-    monkeypatch.setattr("tools_app.audit.search.scan.LEAST", 1)
+    monkeypatch.setattr("tools_app.audit.search.scan.FIRST_BATCH", 4)
+    monkeypatch.setattr("tools_app.audit.search.scan.MIN_BATCH", 1)
     monkeypatch.setattr("tools_app.audit.search.scan.GROWTH", 1)
     calls = [record(tenant, ago, duration_us=1000 * (ago in {2, 20})) for ago in range(1, 31)]
     clock, person, query = slow(0.01), member(tenant), CallQuery(duration_min=1)
@@ -408,8 +412,8 @@ def test_no_page_looks_on_when_its_time_is_up(
 ) -> None:
     for ago in range(1, 300):
         record(tenant, ago)
-    monkeypatch.setattr("tools_app.audit.search.scan.FIRST_LOOK", 5)
-    monkeypatch.setattr("tools_app.audit.search.scan.LEAST", 5)
+    monkeypatch.setattr("tools_app.audit.search.scan.FIRST_BATCH", 5)
+    monkeypatch.setattr("tools_app.audit.search.scan.MIN_BATCH", 5)
     person, query = member(tenant), CallQuery(duration_min=10**6)
     tired = slow(1.0)
     assert pages.page(query, person).searched == 5

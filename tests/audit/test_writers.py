@@ -1,4 +1,4 @@
-"""Writers: rows match the models, all writers write the same, and a call is settled once."""
+"""The writer of the database: rows match the models, and a call is settled once."""
 
 from uuid import UUID
 
@@ -18,8 +18,15 @@ from tools_app.audit.recorder.entries import (
     RunningRow,
     batch_of,
 )
-from tools_app.audit.recorder.tables import ANSWERS, CALLS, EVENTS, PAYLOADS, RUNNING
-from tools_app.audit.recorder.writers import Writer, portable_writer, writer
+from tools_app.audit.recorder.writers import (
+    ANSWERS,
+    CALLS,
+    EVENTS,
+    PAYLOADS,
+    RUNNING,
+    Writer,
+    writer,
+)
 from tools_app.core.ids import new_id
 from tools_app.models import Call, CallEvent, CallPayload, RunningCall
 
@@ -47,9 +54,9 @@ def ending(known: Facts, *, settles: bool) -> CallFinished:
     return CallFinished(known, ended, Payload(known.id, '{"a":1}', '{"text":"é"}'), settles=settles)
 
 
-@pytest.fixture(params=["the database's own", "portable"])
-def write(request: pytest.FixtureRequest, transactional_db: None) -> Writer:
-    return portable_writer if request.param == "portable" else writer()
+@pytest.fixture
+def write(transactional_db: None) -> Writer:
+    return writer()
 
 
 @pytest.mark.parametrize(("model", "columns"), [RUNNING, CALLS, PAYLOADS, ANSWERS, EVENTS])
@@ -58,7 +65,7 @@ def test_rows_have_exactly_the_columns_of_their_model(model: type[Model], column
     assert set(columns) == concrete
 
 
-def test_each_writer_writes_what_the_orm_reads_back(write: Writer) -> None:
+def test_the_orm_reads_back_what_is_written(write: Writer) -> None:
     running, done = facts(), facts()
     event = EventRow(done.id, 1, timezone.now(), "progress", '{"progress":1}')
     ended = ending(done, settles=False)

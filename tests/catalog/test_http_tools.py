@@ -95,12 +95,6 @@ def test_a_request_of_large_arguments_is_built_in_a_thread(serve: Serve, http: H
         assert len(readers - {threading.current_thread()}) == threads
 
 
-def test_an_error_of_the_service_is_an_error_of_the_tool(serve: Serve, http: Http, call: Call) -> None:
-    result = call({"base_url": serve(http(404, b"no such user", "text/plain")).url})
-
-    assert (text_of(result), result.is_error) == ("HTTP 404 from the service: no such user", True)
-
-
 def test_an_endless_answer_is_left_at_the_cap(serve: Serve, call: Call) -> None:
     """Regression: a result was read into memory completely before its size was checked."""
 

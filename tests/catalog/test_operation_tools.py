@@ -138,18 +138,3 @@ def test_a_copy_runs_like_the_original_and_no_refresh_changes_it(local: Tenant, 
 def test_a_tenant_without_the_source_gets_no_copy(tool: Tool, other_tenant: Tenant) -> None:
     with pytest.raises(revisions.RevisionError, match="does not have the API source"):
         revisions.clone(tool, other_tenant, "rename", enabled=True, by=None)
-
-
-def test_an_earlier_description_is_restored(tool: Tool) -> None:
-    tool.description = "Ours."
-    authoring.save_tool(tool)
-    first = tool.revisions.get(number=1)
-
-    assert revisions.restore(tool, first, None).description == ""
-
-
-def test_deleting_a_source_deletes_its_tools(tool: Tool) -> None:
-    assert tool.source
-    authoring.delete(tool.source)
-
-    assert not Tool.objects.exists()

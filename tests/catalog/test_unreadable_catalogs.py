@@ -37,7 +37,7 @@ def test_a_catalog_that_cannot_be_compiled_is_logged_once_for_each_version(
 def test_what_cannot_be_used_is_one_log_line_of_each_kind_however_much_it_is(
     tenant: Tenant, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with versioned.one_touch():
+    with versioned.touch_once():
         for number in range(20):
             name = f"n{number:02}"
             Tool.objects.create(tenant=tenant, name=name, kind="python", config={"function": "gone"})

@@ -91,7 +91,7 @@ def test_a_tenant_that_is_not_there_is_made_only_when_asked_for(file: str) -> No
     ("text", "message"),
     [
         ("mcphub: 2", "must start with"),
-        ("mcphub: 1\ntools: {a: {}}", "tools.a: must have exactly one of"),
+        ("mcphub: 1\ntools: {a: 1}", "tools.a: must be an object"),
         (b"\xff", "UTF-8"),
     ],
 )

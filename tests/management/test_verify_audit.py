@@ -10,10 +10,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from django.conf import settings as configured
 from django.core.management import CommandError, call_command
 
-from tests.audit.chained import change, record
-from tools_app.audit.checkpoints import pruned, signer, signing, witness
+from tests.audit.chained import change, record, rehash
+from tools_app.audit.checkpoints import pruned, signer, statements, witness
 from tools_app.audit.recorder.chain import start_of
-from tools_app.audit.verification.records import Batch, chain_entries
+from tools_app.audit.verification.records import chain_entries
 from tools_app.models import Call, Checkpoint, Process, Tenant
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("new_chains")]
@@ -56,9 +56,7 @@ def rewrite_everything() -> None:
     heads: dict[tuple[UUID, UUID | None], bytes] = {}
     for place in list(chain_entries(Call.objects.all())):
         of = (place.writer, place.tenant_id)
-        before = heads.get(of, start_of(*of).chain_hash)
-        heads[of] = Batch([place]).records[place.call_id].hash_after(before)
-        change(place.call_id, chain_hash=heads[of])
+        heads[of] = rehash(place, heads.get(of, start_of(*of).chain_hash))
     Checkpoint.objects.all().delete()
 
 
@@ -156,7 +154,7 @@ def test_an_export_never_overwrites_another_one(export: str) -> None:
 def test_keys_can_be_named_by_whoever_does_not_have_them(
     calls: list[UUID], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = signing.own_key()
+    key = statements.own_key()
     monkeypatch.setattr(configured, "MCPHUB_AUDIT_KEY", "the key of an auditor's own machine")
     assert any("unknown key" in line for line in refused())
     (tmp_path / "keys").write_text(f"{'0' * 64}\n{key}\n")

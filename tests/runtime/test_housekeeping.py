@@ -26,7 +26,7 @@ def test_a_database_that_is_away_does_not_end_it(monkeypatch: pytest.MonkeyPatch
         if step == "chore":
             away()
 
-    monkeypatch.setattr(housekeeping, "chores", lambda: [(0.0, beat)])
+    monkeypatch.setattr(housekeeping, "periodic_tasks", lambda: [(0.0, beat)])
     monkeypatch.setattr(housekeeping, "TICK_SECONDS", 0.01)
     if step == "connection":
         monkeypatch.setattr(housekeeping, "close_old_connections", away)
@@ -45,7 +45,7 @@ def test_a_chore_that_hangs_does_not_hold_up_the_heart(monkeypatch: pytest.Monke
             beaten_again.set()
 
     monkeypatch.setattr(sweeper, "send_heartbeat", beat)
-    monkeypatch.setattr(housekeeping, "chores", lambda: [(0.0, lambda: over.wait(WAIT_SECONDS))])
+    monkeypatch.setattr(housekeeping, "periodic_tasks", lambda: [(0.0, lambda: over.wait(WAIT_SECONDS))])
     keeper = housekeeping.Housekeeper("web")
     assert beaten_again.wait(WAIT_SECONDS)
     over.set()

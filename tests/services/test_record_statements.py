@@ -15,7 +15,7 @@ from django.db import connection
 from tests.audit.chained import checked, ending, write
 from tests.audit.test_writers import beginning
 from tools_app.audit.checkpoints import signer
-from tools_app.audit.recorder import postgres, writers
+from tools_app.audit.recorder import writers
 from tools_app.audit.recorder.chain import heads
 from tools_app.audit.recorder.entries import CallEventEntry, EventRow, batch_of
 from tools_app.models import Call, RunningCall
@@ -92,7 +92,7 @@ print(json.dumps([Call.objects.count() - before, verified(), round_trips(lambda:
 def test_nothing_is_lost_where_another_client_of_the_pooler_prepared_the_same_statement(stack: Stack) -> None:
     code = """
 before = Call.objects.count()
-postgres._prepared.clear()
+writers._prepared.clear()
 write(ending())
 print(json.dumps([Call.objects.count() - before, verified()]))
 """

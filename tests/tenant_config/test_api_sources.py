@@ -10,9 +10,9 @@ import yaml
 from tests.catalog.openapi.documents import OK, document
 from tools_app.catalog import authoring, compiled
 from tools_app.catalog.kinds.openapi.sources import documents
+from tools_app.catalog.kinds.openapi.sources.documents import save_source
 from tools_app.catalog.kinds.openapi.sources.plan import apply as apply_document
 from tools_app.catalog.kinds.openapi.sources.plan import plan as plan_document
-from tools_app.catalog.kinds.openapi.sources.settings import save_source
 from tools_app.models import ApiSource, Tenant, Tool
 from tools_app.tenant_config.document import read
 from tools_app.tenant_config.export import export

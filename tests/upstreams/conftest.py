@@ -1,18 +1,36 @@
-"""Fixtures for tests of upstreams: servers, a tenant that may reach loopback, and new connections."""
+"""Fixtures for tests of upstreams: servers, a tenant that may reach loopback, people at the REST API (`rest`)."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from tests.rest import _fast_and_unthrottled, people
+from tests.rest import as_ as rest
+from tests.tenant_config.conftest import applied, planned
 from tests.upstreams.servers import SdkServer, sdk_server
 from tests.web_services import http, serve
 from tests.wire.conftest import client, make_client
+from tests.worlds import acme, globex, worlds
 from tools_app.models import Tenant, Upstream
 from tools_app.upstreams import connections, service
 from tools_app.upstreams.credentials import refresh
 
-__all__ = ["client", "http", "make_client", "sdk_server", "serve"]
+__all__ = [
+    "_fast_and_unthrottled",
+    "acme",
+    "applied",
+    "client",
+    "globex",
+    "http",
+    "make_client",
+    "people",
+    "planned",
+    "rest",
+    "sdk_server",
+    "serve",
+    "worlds",
+]
 
 
 @pytest.fixture(autouse=True)

@@ -12,17 +12,15 @@ from tests.upstreams import scripted
 from tests.upstreams.scripted import LOOK
 from tests.web_services import Service
 from tools_app.catalog.tool_api.results import ToolError
-from tools_app.core.http.urls import parse_url
 from tools_app.models import Tenant, Upstream
-from tools_app.upstreams import client, connections, drafts, service
+from tools_app.upstreams import client, connections, service, validation
 from tools_app.upstreams.client import MAX_ANSWERING, Message
 from tools_app.upstreams.credentials import store
 from tools_app.upstreams.duplex import DuplexTransport
 from tools_app.upstreams.errors import UpstreamFailed
 from tools_app.upstreams.exchanges import tasks
-from tools_app.upstreams.http import Bounds, HttpTransport
 from tools_app.upstreams.observation import MAX_NAME_LENGTH
-from tools_app.upstreams.updates import connection_updates
+from tools_app.upstreams.updates import MAX_URIS, ConnectionUpdates
 
 Listing = Callable[[list[dict[str, Any]]], Upstream]
 
@@ -74,40 +72,21 @@ def test_requests_of_an_upstream_are_answered_a_few_at_a_time() -> None:
     assert asyncio.run(flooded()) == MAX_ANSWERING
 
 
-def test_the_same_holds_over_http() -> None:
-    begun = 0
-
-    async def answer(_message: Message) -> Message:
-        nonlocal begun
-        begun += 1
-        return await asyncio.get_running_loop().create_future()  # never answered
-
-    async def flooded() -> None:
-        transport = HttpTransport(parse_url("https://example.com"), {}, (), Bounds(1.0, 1000))
-        for _ in range(MAX_ANSWERING * 10):
-            transport.respond_later(PING, {}, answer)
-        await asyncio.sleep(0)
-        await transport.close()
-
-    asyncio.run(flooded())
-    assert begun == MAX_ANSWERING
-
-
 def test_a_tenant_has_so_many_upstreams(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drafts, "MAX_UPSTREAMS", 1)
+    monkeypatch.setattr(validation, "MAX_UPSTREAMS", 1)
     row = Upstream(tenant=tenant, name="books", url="https://books.example.com/mcp")
-    assert not drafts.upstream_faults(row)
+    assert not validation.upstream_faults(row)
     row.save()
     other = Upstream(tenant=tenant, name="more", url="https://books.example.com/mcp")
     too_many = "A tenant has at most 1 upstreams. Delete one first."
-    assert drafts.upstream_faults(other) == {"name": [too_many]}
+    assert validation.upstream_faults(other) == {"name": [too_many]}
 
 
 def test_so_many_resources_of_an_upstream_are_subscribed_to() -> None:
-    updates = connection_updates.ConnectionUpdates(AsyncMock(), lambda _uris: None)
+    updates = ConnectionUpdates(AsyncMock(), lambda _uris: None)
     updates._wake = lambda: None  # type: ignore[method-assign]
-    updates.set_uris(f"docs://{number}" for number in range(connection_updates.MAX_URIS + 1))
-    assert len(updates._uris) == connection_updates.MAX_URIS
+    updates.set_uris(f"docs://{number}" for number in range(MAX_URIS + 1))
+    assert len(updates._uris) == MAX_URIS
 
 
 def test_a_credential_has_a_bound(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:

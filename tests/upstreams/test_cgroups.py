@@ -62,17 +62,20 @@ def process(tmp_path: Path, path: str = "/system.slice/hub.service", *, root: st
     return place
 
 
-def test_the_group_of_a_service_is_found_if_systemd_delegates_it(unit: Path, tmp_path: Path) -> None:
-    assert cgroups.delegated(process(tmp_path)) == unit
-
-
-def test_so_is_the_one_above_that_of_the_process(unit: Path, tmp_path: Path) -> None:
-    assert cgroups.delegated(process(tmp_path, "/system.slice/hub.service/hub")) == unit
-
-
-def test_a_part_of_the_tree_may_be_mounted(unit: Path, tmp_path: Path) -> None:
-    found = cgroups.delegated(process(tmp_path, "/machine/system.slice/hub.service", root="/machine"))
-    assert found == unit
+@pytest.mark.parametrize(
+    ("path", "root"),
+    [
+        ("/system.slice/hub.service", "/"),
+        # The one above that of the process.
+        ("/system.slice/hub.service/hub", "/"),
+        # A part of the tree is mounted.
+        ("/machine/system.slice/hub.service", "/machine"),
+    ],
+)
+def test_the_group_of_a_service_is_found_if_systemd_delegates_it(
+    unit: Path, tmp_path: Path, path: str, root: str
+) -> None:
+    assert cgroups.delegated(process(tmp_path, path, root=root)) == unit
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tools_app.upstreams.client import Message
 from tools_app.upstreams.connections import Connection
 from tools_app.upstreams.errors import UpstreamFailed
 from tools_app.upstreams.observation import Definitions
-from tools_app.upstreams.questions import NO_CAPABILITIES
+from tools_app.upstreams.sessions import NO_CAPABILITIES
 
 WAIT_SECONDS = 20.0
 CHANGED = {"method": "notifications/tools/list_changed"}

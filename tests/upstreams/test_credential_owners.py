@@ -16,7 +16,7 @@ from tools_app.identity import personal_tokens
 from tools_app.identity.models.oauth import Connection, OAuthClient
 from tools_app.models import ApiKey, Change, CredentialKind, Membership, Role, Tenant, Upstream, UpstreamCredential
 from tools_app.tenants import keys
-from tools_app.upstreams.credentials import owners, store
+from tools_app.upstreams.credentials import store
 from tools_app.upstreams.credentials.store import Owner
 
 
@@ -104,7 +104,7 @@ def test_who_leaves_loses_the_credential_and_no_key_uses_what_is_left(
     assert "is no member of the tenant any more" in text(result)
     assert store.header_of(row, CredentialKind.HEADER, row.origin), "it could be opened"
     assert tokens == ["of-ben"]
-    owners.delete_unusable()
+    store.delete_unusable()
     assert not UpstreamCredential.objects.exists()
 
 
@@ -116,7 +116,7 @@ def test_a_revoked_key_keeps_no_credential(upstream: Upstream, loopback_tenant: 
     store.save_value(upstream, store.TENANT, "of-the-tenant")
     keys.revoke(row)
     assert not store.of_owner(upstream.pk, Owner(key_id=row.pk)).exists()
-    owners.delete_unusable()
+    store.delete_unusable()
     assert UpstreamCredential.objects.get().owner_name == "the tenant"
 
 

@@ -122,7 +122,7 @@ def test_the_client_of_a_connection_that_was_closed_is_closed(
     assert not peer.result("books_echo", {"text": "a"})["isError"]
     (clients,) = [one for one in direct._clients.values() if one._clients]
     ((_, client),) = clients._clients.values()
-    pool = client._transport._pool._pool  # type: ignore[attr-defined]
+    pool = client.transport._pool._pool  # type: ignore[attr-defined]
     assert pool.connections
     connections.current.stop()
     eventually(lambda: not clients._clients and all(one.is_closed() for one in pool.connections))

@@ -16,7 +16,7 @@ from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls import parked
 from tools_app.calls.parked import ParkedSweeper
 from tools_app.models import Call, Outcome, ParkedCall, ParkedStatus
-from tools_app.upstreams import connections, parked_rows, parking
+from tools_app.upstreams import connections, parking
 
 # These tests wait for timeouts.
 pytestmark = pytest.mark.slow
@@ -90,7 +90,7 @@ def test_a_call_that_was_answered_runs_on_for_as_long_as_its_client_waits(
     assert ParkedCall.objects.get().status == ParkedStatus.ANSWERED
     assert not server.cancelled.is_set()
     # The process that holds the call releases it.
-    parked_rows.release(ParkedCall.objects.get().pk)
+    parking.release(ParkedCall.objects.get().pk)
     assert "was lost" in result_text(result())
     assert all_settled(sweeper)
     assert outcomes() == [Outcome.INPUT_REQUIRED, Outcome.LOST]
@@ -163,7 +163,7 @@ def test_a_call_whose_attender_left_no_trace_is_recorded_as_lost(
 def test_ended_calls_that_nobody_fetched_count_towards_each_bound(
     peer: Peer, server: SdkServer, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any], bound: str
 ) -> None:
-    monkeypatch.setattr(parked_rows, bound, 1)
+    monkeypatch.setattr(parking, bound, 1)
     peer.result("books_ask")
     server.lose_patience()
     eventually(lambda: ParkedCall.objects.get().status == ParkedStatus.ENDED)
@@ -193,7 +193,7 @@ def test_a_duplicate_of_an_answer_does_not_take_its_result(
     peer: Peer, answer_in_thread: Any, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
 ) -> None:
     may_read = threading.Event()
-    row_of = parked_rows.row_of
+    row_of = parking.row_of
 
     def delayed(id: Any) -> Any:
         row = row_of(id)
@@ -201,7 +201,7 @@ def test_a_duplicate_of_an_answer_does_not_take_its_result(
             may_read.wait(WAIT_SECONDS)
         return row
 
-    monkeypatch.setattr(parked_rows, "row_of", delayed)
+    monkeypatch.setattr(parking, "row_of", delayed)
     input_required = peer.result("books_ask")
     first = answer_in_thread(input_required)
     eventually(lambda: ParkedCall.objects.get().status == ParkedStatus.ENDED)
@@ -215,7 +215,7 @@ def test_a_response_that_the_database_does_not_confirm_is_an_error_that_says_so(
     peer: Peer, monkeypatch: pytest.MonkeyPatch, server: SdkServer, is_stored: bool, eventually: Callable[..., Any]
 ) -> None:
     """What was stored is cancelled; what was not stored can be answered again."""
-    accept = parked_rows.accept
+    accept = parking.accept
 
     def accept_and_fail(*args: Any) -> None:
         if is_stored:
@@ -224,7 +224,7 @@ def test_a_response_that_the_database_does_not_confirm_is_an_error_that_says_so(
 
     input_required = peer.result("books_ask", {"then": "wait"} if is_stored else {})
     with monkeypatch.context() as patch:
-        patch.setattr(parked_rows, "accept", accept_and_fail)
+        patch.setattr(parking, "accept", accept_and_fail)
         result = answer_questions(peer, input_required, **({"then": "wait"} if is_stored else {}))
     assert "did not confirm the answer" in result_text(result)
     if is_stored:
@@ -239,7 +239,7 @@ def test_a_call_that_cannot_be_kept_asks_nobody(peer: Peer, monkeypatch: pytest.
     def fail(*_args: Any) -> None:
         raise OperationalError("away")
 
-    monkeypatch.setattr(parked_rows, "insert", fail)
+    monkeypatch.setattr(parking, "insert", fail)
     assert "cannot be kept" in result_text(peer.result("books_ask"))
 
 
@@ -277,11 +277,11 @@ def test_waiting_calls_are_polled_in_one_query(
         peer.result("books_ask")
     batch_sizes: list[int] = []
     rows_read: list[object] = []
-    states = parked_rows.states
-    monkeypatch.setattr(parked_rows, "states", lambda ids: batch_sizes.append(len(ids)) or states(ids))
+    states = parking.states
+    monkeypatch.setattr(parking, "states", lambda ids: batch_sizes.append(len(ids)) or states(ids))
     eventually(lambda: len(batch_sizes) >= 2)
-    row_of = parked_rows.row_of
-    monkeypatch.setattr(parked_rows, "row_of", lambda id: rows_read.append(id) or row_of(id))
+    row_of = parking.row_of
+    monkeypatch.setattr(parking, "row_of", lambda id: rows_read.append(id) or row_of(id))
     eventually(lambda: len(batch_sizes) >= 4)
     assert set(batch_sizes) == {3}
     assert rows_read == []

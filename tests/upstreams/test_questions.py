@@ -14,14 +14,14 @@ from tests.conftest import chores
 from tests.upstreams.servers import SdkServer, tool
 from tests.wire.client import MODERN, Peer, RawClient, call_params, message_of
 from tests.wire.task_tools import EXTENSION
-from tools_app.calls import parked_ends
+from tools_app.calls import parked
 from tools_app.calls.background import start_task
 from tools_app.calls.invocation import End
 from tools_app.calls.parked import ParkedSweeper
 from tools_app.calls.sweeper import Sweeper, settle
 from tools_app.models import Call, Outcome, ParkedCall, ParkedStatus, RunningCall, Tenant, Tool, Upstream
 from tools_app.tenants import keys
-from tools_app.upstreams import connections, parked_rows, service, sessions
+from tools_app.upstreams import connections, parking, service, sessions
 
 FORMS = {"elicitation": {}}
 ALL = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
@@ -224,7 +224,7 @@ def test_an_invalid_answer_is_asked_for_again_and_does_not_reach_the_upstream(
 def test_a_question_beyond_the_bound_is_refused_to_the_upstream(
     handshake_upstream: SdkServer, modern_peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parked_rows, "MAX_PARKED_OF_UPSTREAM", 1)
+    monkeypatch.setattr(parking, "MAX_PARKED_OF_UPSTREAM", 1)
     first = modern_peer.result("books_ask")
     assert "Too many calls wait for their clients" in result_text(modern_peer.result("books_ask"))
     answers = dict.fromkeys(first["inputRequests"], accept_name("Ada"))
@@ -455,7 +455,7 @@ def test_a_task_that_ends_elsewhere_at_this_moment_has_one_record(
         return found
 
     monkeypatch.setattr(QuerySet, "exists", exists_before_the_end)
-    assert parked_ends.is_recorded_by_call(row, End(Outcome.LOST, is_error=True))
+    assert parked._is_recorded_by_call(row, End(Outcome.LOST, is_error=True))
     assert Call.objects.get(tool_name="books_ask").outcome == Outcome.TIMEOUT
 
 

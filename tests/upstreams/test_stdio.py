@@ -15,10 +15,10 @@ from tests.wire.client import Peer, RawClient
 from tools_app.calls.models import Call
 from tools_app.catalog import authoring
 from tools_app.models import CallPayload, Tenant, Upstream
-from tools_app.upstreams import commands, connections, service, stdio
-from tools_app.upstreams.drafts import upstream_faults
+from tools_app.upstreams import connections, service, stdio
 from tools_app.upstreams.errors import UpstreamFailed
 from tools_app.upstreams.isolation import home, launcher
+from tools_app.upstreams.validation import is_allowed_command, upstream_faults
 
 # It starts processes.
 pytestmark = pytest.mark.slow
@@ -259,7 +259,7 @@ def test_a_command_that_could_read_the_data_of_the_hub_is_not_started(program: U
 )
 def test_commands_are_matched_word_by_word(settings: Any, entry: str, command: list[str], allowed: bool) -> None:
     settings.MCPHUB_UPSTREAM_COMMANDS = [entry]
-    assert commands.is_allowed(command) is allowed
+    assert is_allowed_command(command) is allowed
 
 
 def test_a_secret_is_in_no_record(peer: Peer) -> None:

@@ -19,8 +19,9 @@ from tools_app.calls import sessions
 from tools_app.catalog import authoring
 from tools_app.models import ItemState, Resource, ResourceKind, Tenant, Upstream, UpstreamItem
 from tools_app.upstreams import connections, service
+from tools_app.upstreams.client import Client
 from tools_app.upstreams.credentials.store import TENANT, save_value
-from tools_app.upstreams.updates.connection_updates import ACKNOWLEDGED, ConnectionUpdates
+from tools_app.upstreams.updates import ACKNOWLEDGED, ConnectionUpdates
 
 pytestmark = pytest.mark.slow
 
@@ -312,6 +313,7 @@ class SlowToEnd:
 
     is_modern, is_closed = True, False
     server = SimpleNamespace(capabilities={"resources": {"subscribe": True}})
+    declares = Client.declares
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []

@@ -32,7 +32,6 @@ from tools_app.models import (
     Secret,
     Tenant,
     Tool,
-    ToolKind,
     Toolset,
     Upstream,
     UpstreamItem,
@@ -200,7 +199,7 @@ def build(url: str, service: Service, client: RawClient) -> World:
             Tool(
                 tenant=tenant,
                 name="find",
-                kind=ToolKind.HTTP,
+                kind="http",
                 input_schema={"type": "object", "properties": {"term": {"type": "string"}}},
                 config={
                     "method": "GET",
@@ -335,7 +334,7 @@ def _config(path: str) -> Callable[[World], Any]:
 # The tool is an operation of the source, which says where the API is and which secret it gets.
 OPERATION: Final[dict[type[models.Model], dict[str, Any]]] = {
     Tool: {
-        "kind": ToolKind.OPERATION,
+        "kind": "operation",
         "source": lambda world: world.apisource,
         "config": {"method": "GET", "path": "/first", "security": [["key"]]},
     }
@@ -422,7 +421,7 @@ EFFECTS: Final[dict[type[models.Model], dict[str, Effect | NoEffect]]] = {
         "transport": Effect("stdio", World.looked, "failed"),
         "url": Effect(lambda world: f"{world.service.url}/mcp2", World.looked, "/mcp2 one"),
         "command": NoEffect("Only for stdio; see tests/upstreams/test_stdio.py."),
-        "approved": NoEffect("Written by add_upstream; see tests/management/test_add_upstream.py."),
+        "approved": NoEffect("Written by add_upstream; see tests/upstreams/test_command.py."),
         "era": Effect("handshake", World.looked, "failed"),
         "headers": Effect({"X-Token": "two"}, World.looked, "/mcp two"),
         "credential": Effect("header", World.looked, "failed"),
@@ -460,7 +459,7 @@ EFFECTS: Final[dict[type[models.Model], dict[str, Effect | NoEffect]]] = {
         "id": IDENTITY,
         "tenant": Effect(_moved, lambda world: world.listed("tools"), []),
         "name": _listed("tools", "name", "seek"),
-        "kind": Effect(ToolKind.PYTHON, lambda world: world.listed("tools"), []),
+        "kind": Effect("python", lambda world: world.listed("tools"), []),
         "enabled": Effect(False, lambda world: world.listed("tools"), []),
         "title": _listed("tools", "title", "Find things"),
         "description": _listed("tools", "description", "Finds things."),

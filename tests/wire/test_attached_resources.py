@@ -10,7 +10,8 @@ from tests.catalog.openapi.documents import document, only, post
 from tests.web_services import Service, http, serve
 from tests.wire.client import MODERN, RawClient, call_params
 from tools_app.catalog import authoring
-from tools_app.catalog.kinds.openapi.attachments import MAX_ATTACHED, NO_SUCH
+from tools_app.catalog.kinds.base import NO_SUCH_RESOURCE
+from tools_app.catalog.kinds.openapi.attachments import MAX_ATTACHED
 from tools_app.catalog.kinds.openapi.documents.operations import parse
 from tools_app.models import ApiSource, Call, CallPayload, Resource, ResourceKind, Tenant, Tool
 from tools_app.tenants import keys
@@ -94,7 +95,7 @@ def test_a_key_sends_only_what_it_may_read(
 ) -> None:
     narrow = make_client(keys.issue(tenant, "narrow", **scopes)[1]).peer(version)
     answer = narrow.call("upload", {"file": {"resource": "docs://own"}}).text
-    assert NO_SUCH in answer
+    assert NO_SUCH_RESOURCE in answer
     assert service.received == []
     assert Call.objects.get(tool_name="upload").outcome == "rejected"
 
@@ -111,7 +112,7 @@ def test_only_stored_resources_are_sent(client: RawClient, service: Service, uri
     Resource.objects.filter(uri="docs://own").update(**change)
     result = call(client, "upload", file={"resource": uri})
     assert result["isError"] is True
-    assert result["content"][0]["text"] == f"{uri}: {NO_SUCH}"
+    assert result["content"][0]["text"] == f"{uri}: {NO_SUCH_RESOURCE}"
     assert service.received == []
 
 
@@ -119,7 +120,7 @@ def test_a_resource_of_another_tenant_is_not_sent(
     client: RawClient, service: Service, tenant: Tenant, other_tenant: Tenant
 ) -> None:
     Resource.objects.filter(uri="docs://own").update(tenant=other_tenant)
-    assert NO_SUCH in call(client, "upload", file={"resource": "docs://own"})["content"][0]["text"]
+    assert NO_SUCH_RESOURCE in call(client, "upload", file={"resource": "docs://own"})["content"][0]["text"]
     assert service.received == []
 
 

@@ -23,7 +23,7 @@ from tools_app.catalog.tool_api.context import ToolContext
 from tools_app.core import request_memory
 from tools_app.core.request_memory import MemoryBudget
 from tools_app.identity import personal_tokens as tokens
-from tools_app.models import Prompt, PromptKind, Session, Tenant, Tool, ToolKind
+from tools_app.models import Prompt, PromptKind, Session, Tenant, Tool
 from tools_app.protocol import jsonrpc
 from tools_app.protocol.errors import OVER_LIMIT, RpcError
 from tools_app.tenants import keys
@@ -140,7 +140,7 @@ def test_large_answers_to_a_tenant_wait_for_memory(
         Tool(
             tenant=tenant,
             name="wordy",
-            kind=ToolKind.HTTP,
+            kind="http",
             input_schema={"type": "object", "properties": {"q": {"type": "string", "description": "x" * 100_000}}},
             config={"method": "GET", "base_url": "https://api.example.com", "path": "first"},
         )

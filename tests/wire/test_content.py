@@ -12,7 +12,7 @@ import pytest
 from tests.wire.client import MODERN, Peer, RawClient, message_of
 from tests.wire.valid import check_valid
 from tools_app.catalog import authoring
-from tools_app.models import Call, Tenant, Tool, ToolKind
+from tools_app.models import Call, Tenant, Tool
 from tools_app.toolkit import ToolResult, audio, embedded, image, link, text, tool
 
 EVERY_BYTE = bytes(range(256))
@@ -191,7 +191,7 @@ def test_an_error_of_the_tool_needs_not_fit(client: RawClient, offer_give: Calla
 def test_the_answer_of_a_service_has_to_fit_too(client: RawClient, tenant: Tenant) -> None:
     config = {"base_url": "http://127.0.0.1:9"}
     authoring.save_tool(
-        Tool(tenant=tenant, name="give", kind=ToolKind.HTTP, config=config, output_schema=NUMBER, annotations={})
+        Tool(tenant=tenant, name="give", kind="http", config=config, output_schema=NUMBER, annotations={})
     )
     result = result_of(client.handshake())
     assert result["isError"] is True

@@ -40,4 +40,4 @@ def test_calls_events_failures_and_denials_verify(
 
 
 def test_every_process_signs_each_minute() -> None:
-    assert (60.0, signer.sign) in housekeeping.chores()
+    assert (60.0, signer.sign) in housekeeping.periodic_tasks()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.wire.client import META, MODERN, Peer, RawClient, call_params, error_of, message_of
 from tools_app.catalog import authoring
-from tools_app.models import Call, CallEvent, Tenant, Tool, ToolKind
+from tools_app.models import Call, CallEvent, Tenant, Tool
 from tools_app.protocol.versions import LOG_LEVELS
 from tools_app.toolkit import ToolContext, prompt, resource, tool
 
@@ -231,7 +231,7 @@ def test_of_a_failure_nothing_is_logged_to_the_client(
     offer("breaks")
     authoring.set_secret(tenant, "TOKEN", "hunter2")
     config = {"base_url": "http://127.0.0.1:9", "headers": {"Authorization": "Bearer {secret:TOKEN}"}}
-    authoring.save_tool(Tool(tenant=tenant, name="asks", kind=ToolKind.HTTP, config=config))
+    authoring.save_tool(Tool(tenant=tenant, name="asks", kind="http", config=config))
     for name in ("breaks", "asks"):
         response = peer.request("tools/call", params_with_level(peer, "debug", name))
         assert message_of(response)["result"]["isError"] is True

@@ -102,8 +102,8 @@ class AlertDestinations(ListMixin, Retrieved, Created, Updated, Deleted, ScopedV
         """Send a test message now, and return its delivery. At most 30 per minute of one tenant."""
         try:
             found = evaluation.send_test(self.get_object())
-        except evaluation.TooManyTests as problem:
-            raise Throttled(wait=60, detail=str(problem)) from problem
+        except evaluation.TooManyTests as error:
+            raise Throttled(wait=60, detail=str(error)) from error
         delivery.attempt(found.pk)
         found.refresh_from_db()
         return Response(AlertDeliveryRow(found, context=self.get_serializer_context()).data)

@@ -10,10 +10,9 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.utils import timezone
 
-from tools_app.alerts.models import AlertDestination, AlertRule, DestinationKind
+from tools_app.alerts.models import AlertDestination, AlertRule
 from tools_app.audit.changes import changes
 from tools_app.core import encryption
-from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.models import Action
 
 MAX_RULES: Final = 50
@@ -24,37 +23,12 @@ SECRET_BYTES: Final = 32
 SECRET_OVERLAP: Final = timedelta(hours=24)
 
 
-def check_count(row: AlertRule | AlertDestination, maximum: int) -> None:
+def check_count(row: AlertRule | AlertDestination) -> None:
     """Reject a new row beyond the maximum of its tenant. Raises ValidationError."""
+    maximum = MAX_RULES if isinstance(row, AlertRule) else MAX_DESTINATIONS
     rows: models.QuerySet[Any] = type(row)._default_manager.filter(tenant=row.tenant_id)
     if not rows.filter(pk=row.pk).exists() and rows.count() >= maximum:
         raise ValidationError(f"There are already {maximum} {row._meta.verbose_name_plural}. Delete one first.")
-
-
-def check_rule(rule: AlertRule) -> None:
-    """Reject a new rule beyond the maximum. Raises ValidationError."""
-    check_count(rule, MAX_RULES)
-
-
-def check_destination(row: AlertDestination) -> None:
-    """Reject a new destination beyond the maximum, and an invalid webhook URL. Raises ValidationError."""
-    check_count(row, MAX_DESTINATIONS)
-    check_url(row)
-
-
-def check_url(row: AlertDestination) -> None:
-    """Reject an invalid URL of a webhook. Raises ValidationError."""
-    if row.kind == DestinationKind.WEBHOOK and row.url:
-        try:
-            parse_url(row.url)
-        except InvalidUrl as problem:
-            raise ValidationError({"url": f"This URL is invalid: {problem}."}) from problem
-
-
-def check_recipients(rule: AlertRule, chosen: Collection[AlertDestination]) -> None:
-    """Reject destinations of another tenant. Raises ValidationError."""
-    if any(row.tenant_id != rule.tenant_id for row in chosen):
-        raise ValidationError({"destinations": "Choose destinations of the rule's own tenant."})
 
 
 def set_recipients(rule: AlertRule, chosen: Collection[AlertDestination]) -> None:

@@ -41,8 +41,8 @@ def evaluate() -> None:
     for rule_id in list(AlertRule.objects.filter(active, enabled=True).order_by("pk").values_list("pk", flat=True)):
         try:
             evaluate_rule(rule_id, timezone.now())
-        except Exception as problem:  # noqa: BLE001 - the others are checked all the same
-            unchecked.append(f"{rule_id}: {problem}")
+        except Exception as error:  # noqa: BLE001 - the others are checked all the same
+            unchecked.append(f"{rule_id}: {error}")
     if unchecked:
         log.warning("%d alert rules are not checked: %s", len(unchecked), first_of(unchecked))
 

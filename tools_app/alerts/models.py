@@ -10,6 +10,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 from django.utils import timezone
 
+from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.core.ids import new_id
 from tools_app.core.recorded import Recorded
 from tools_app.core.validators import ONE_LINE
@@ -116,12 +117,17 @@ class AlertDestination(Recorded):
         return self.name
 
     def clean(self) -> None:
-        """Require the address that fits the kind, and no other. Raises ValidationError."""
+        """Require the address that fits the kind, and no other; check the URL of a webhook. Raises ValidationError."""
         wanted, other = ("email", "url") if self.kind == DestinationKind.EMAIL else ("url", "email")
         if not getattr(self, wanted):
             message = "Enter an e-mail address." if wanted == "email" else "Enter the URL of the webhook."
             raise ValidationError({wanted: message})
         setattr(self, other, "")
+        if self.url:
+            try:
+                parse_url(self.url)
+            except InvalidUrl as error:
+                raise ValidationError({"url": f"This URL is invalid: {error}."}) from error
 
 
 class AlertRule(Recorded):

@@ -40,8 +40,8 @@ class PeriodicTask:
             # A connection that an earlier step broke is replaced.
             close_old_connections()
             self.work()
-        except Exception as problem:  # noqa: BLE001 - the database may be away for a while
-            log.warning("Alerts: %s is postponed: %s", self.name, problem)
+        except Exception as error:  # noqa: BLE001 - the database may be away for a while
+            log.warning("Alerts: %s is postponed: %s", self.name, error)
         else:
             self.due_at = monotonic() + self.interval
 

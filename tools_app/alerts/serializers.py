@@ -47,6 +47,7 @@ class ScopedRow(Row):
         if others.exists():
             raise Conflict({"name": [TAKEN]})
         row.clean()
+        destinations.check_count(row)
 
 
 class AlertDestinationRow(ScopedRow):
@@ -83,11 +84,6 @@ class AlertDestinationRow(ScopedRow):
         self.check(row)
         # The check drops an address that does not fit the kind.
         return {**attrs, **{name: getattr(row, name) for name in ("email", "url") if name in attrs}}
-
-    def check(self, row: AlertDestination) -> None:
-        """Check a drafted destination."""
-        super().check(row)
-        destinations.check_destination(row)
 
     def create(self, validated_data: dict[str, Any]) -> AlertDestination:
         """Save a new destination. A webhook gets its secret, which is the attribute `secret` of this row only."""
@@ -146,7 +142,6 @@ class AlertDestinationDocument(Document, AlertDestinationRow):
             raise ValidationError({"url": "E-mail destinations have no URL. Remove the field."})
         if row.kind == DestinationKind.EMAIL or row.url:
             row.clean()
-            destinations.check_url(row)
 
     def to_representation(self, instance: AlertDestination) -> dict[str, Any]:
         """Return all fields. Not who reads them, but `hidden` decides of the URL."""
@@ -241,11 +236,6 @@ class AlertRuleRow(ScopedRow):
             attrs["destinations"] = self.named(row, chosen)
         return attrs
 
-    def check(self, row: AlertRule) -> None:
-        """Check a drafted rule."""
-        super().check(row)
-        destinations.check_rule(row)
-
     def named(self, rule: AlertRule, ids: list[str]) -> list[AlertDestination]:
         """Return the destinations of the rule's tenant with these ids. Raises ValidationError."""
         found = [row for row in AlertDestination.objects.filter(tenant=rule.tenant_id) if str(row.pk) in ids]
@@ -282,7 +272,7 @@ class AlertRuleDocument(Document, AlertRuleRow):
         """Check also that the destinations will exist, some of them by the same file. Raises ValidationError."""
         names = sorted(set(attrs.pop("destination_names")))
         attrs = super().validate(attrs)
-        if unknown := sorted(set(names) - self.context["names"]["alert_destinations"]):
+        if unknown := sorted(set(names) - self.context["rows"]["alert_destinations"].keys()):
             message = f"there is no alert destination with the name {', '.join(map(repr, unknown))}."
             raise serializers.ValidationError({"destinations": [message]})
         return {**attrs, "destinations": names}

@@ -138,38 +138,26 @@ def partition_lock() -> Iterator[None]:
         yield
 
 
-def create_upcoming() -> list[Month]:
-    """Create the missing partitions of this month and MONTHS_AHEAD more, and return the months created.
+def create_upcoming(since: datetime | None = None) -> list[Month]:
+    """Create the missing partitions of this month, or from that of `since`, to MONTHS_AHEAD more; return the new ones.
 
     A failure is logged and retried another day; until then the default partition takes the rows.
     """
+    created: list[Month] = []
     if not in_use():
-        return []
-    this = Month.of(timezone.now())
-    missing = {this.after(ahead) for ahead in range(MONTHS_AHEAD + 1)} - set(months())
-    return [month for month in sorted(missing) if _created(month)]
-
-
-def create_since(moment: datetime) -> list[Month]:
-    """Create the missing partitions from the month of `moment` to this one, and return the months created."""
-    if not in_use():
-        return []
-    month, this, there = Month.of(moment), Month.of(timezone.now()), months()
-    created = []
-    while month <= this:
-        if month not in there and _created(month):
-            created.append(month)
+        return created
+    last, existing = Month.of(timezone.now()).after(MONTHS_AHEAD), months()
+    month = Month.of(since or timezone.now())
+    while month <= last:
+        try:
+            if month not in existing:
+                with partition_lock(), connection.cursor() as cursor:
+                    if month not in attached(cursor) and _create(cursor, month):
+                        created.append(month)
+        except Error as problem:
+            log.warning("The partitions of %s could not be made yet: %s", month, problem)
         month = month.after(1)
     return created
-
-
-def _created(month: Month) -> bool:
-    try:
-        with partition_lock(), connection.cursor() as cursor:
-            return month not in attached(cursor) and _create(cursor, month)
-    except Error as problem:
-        log.warning("The partitions of %s could not be made yet: %s", month, problem)
-        return False
 
 
 def _create(cursor: CursorWrapper, month: Month) -> bool:
@@ -178,7 +166,17 @@ def _create(cursor: CursorWrapper, month: Month) -> bool:
     If the default partition holds rows of the month, the new partition starts on the day after the newest of them: they
     stay where they are, and nothing waits while rows are moved.
     """
-    begin = _free_from(cursor, month)
+    newest = []
+    for table in TABLES:
+        rows = f'SELECT "{table.key}" FROM "{table.default}"'  # noqa: S608 - our own names, as in all that follows
+        of_month = f'"{table.key}" >= %s AND "{table.key}" < %s ORDER BY "{table.key}" DESC LIMIT 1'
+        cursor.execute(f"{rows} WHERE {of_month}", [least_id(month.begin), least_id(month.end)])
+        newest += [made_at(id) for (id,) in cursor.fetchall()]
+    begin = month.begin
+    if newest:
+        # During the creation, the default partition gets no rows of a later day.
+        last = max(timezone.now().astimezone(UTC), *newest)
+        begin = last.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
     if begin >= month.end:
         return False
     cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
@@ -186,23 +184,6 @@ def _create(cursor: CursorWrapper, month: Month) -> bool:
     for table in TABLES:
         attach(cursor, table, month, begin)
     return True
-
-
-def _free_from(cursor: CursorWrapper, month: Month) -> datetime:
-    """Return from when on the default partition has no rows of a month, and gets none during the creation."""
-    newest = [found for table in TABLES if (found := _newest_in_default(cursor, table, month))]
-    if not newest:
-        return month.begin
-    last = max(timezone.now().astimezone(UTC), *map(made_at, newest))
-    return last.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
-
-
-def _newest_in_default(cursor: CursorWrapper, table: Parted, month: Month) -> UUID | None:
-    rows = f'SELECT "{table.key}" FROM "{table.default}"'  # noqa: S608 - our own names, as in all that follows
-    of_month = f'"{table.key}" >= %s AND "{table.key}" < %s ORDER BY "{table.key}" DESC LIMIT 1'
-    cursor.execute(f"{rows} WHERE {of_month}", [least_id(month.begin), least_id(month.end)])
-    row = cursor.fetchone()
-    return row[0] if row else None
 
 
 def attach(cursor: CursorWrapper, table: Parted, month: Month, begin: datetime) -> None:

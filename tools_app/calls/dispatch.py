@@ -22,7 +22,7 @@ from tools_app.calls.invocation import CallRecordBuilder, End, Invocation, new_r
 from tools_app.calls.run import CallOutcome, Runnable, outcome_of
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import CompiledTool
-from tools_app.catalog.kinds.openapi.attachments import NO_SUCH, Attachments
+from tools_app.catalog.kinds.base import NO_SUCH_RESOURCE, NamedResources
 from tools_app.catalog.tool_api.results import failed, size_of
 from tools_app.core import large_work
 from tools_app.core.config import config
@@ -107,7 +107,7 @@ async def _run(
     as_task: bool,
 ) -> CallOutcome | TaskCreated:
     """Run a checked call as a task, in a worker or inline."""
-    if tool.attachments is not None and (problems := _unreadable(tool.attachments, invocation)):
+    if tool.named_resources is not None and (problems := _unreadable(tool.named_resources, invocation)):
         return await _bad_arguments(invocation, era, builder, problems)
     if as_task:
         too_many = await task_limit_error(invocation.principal)
@@ -168,11 +168,11 @@ def _unknown_tool(name: str) -> RpcError:
     return RpcError(INVALID_PARAMS, f"Unknown tool: '{name}'", {"tool": name})
 
 
-def _unreadable(attachments: Attachments, invocation: Invocation) -> list[FieldProblem]:
+def _unreadable(named_resources: NamedResources, invocation: Invocation) -> list[FieldProblem]:
     """Return the arguments that name resources which the caller may not read. None of these is of a template."""
     return [
-        FieldProblem(argument, NO_SUCH, uri)
-        for argument, uri in attachments.uris(invocation.arguments)
+        FieldProblem(argument, NO_SUCH_RESOURCE, uri)
+        for argument, uri in named_resources(invocation.arguments)
         if not invocation.principal.may("resource", "resources/read", uri, None)
     ]
 

@@ -30,7 +30,7 @@ from tools_app.upstreams.connections import Connection
 from tools_app.upstreams.credentials import resolve
 from tools_app.upstreams.credentials.store import TENANT, Owner
 from tools_app.upstreams.exchanges import tasks
-from tools_app.upstreams.exchanges.request_state import KEPT
+from tools_app.upstreams.exchanges.exchange import KEPT
 from tools_app.upstreams.task_rows import KeptTask
 
 log = logging.getLogger(__name__)

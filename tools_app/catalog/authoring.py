@@ -5,9 +5,9 @@ Each change is one transaction. `catalog.versioned` increments the version of th
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 from django.contrib.auth.models import User
@@ -20,6 +20,8 @@ from tools_app.audit.changes import changes, signals
 from tools_app.catalog import prompt_functions as prompts
 from tools_app.catalog import resource_functions as resources
 from tools_app.catalog import versioned
+from tools_app.catalog.kinds.base import kind_of
+from tools_app.catalog.kinds.http.config import secrets_of
 from tools_app.catalog.kinds.python import runner as python
 from tools_app.catalog.shaping import SHAPING_FIELDS
 from tools_app.catalog.validation.mime_types import mime_type_of
@@ -30,22 +32,21 @@ from tools_app.models import (
     Action,
     ApiSource,
     Prompt,
-    PromptKind,
     Resource,
     ResourceKind,
     Secret,
     Tenant,
     Tool,
-    ToolKind,
     ToolRevision,
 )
 
 log = logging.getLogger(__name__)
 
+# Of functions: the same for tools, resources and prompts.
+PYTHON: Final = "python"
 Switchable = Tool | Resource | Prompt
 Offer = ApiSource | Switchable
 R = TypeVar("R", Resource, Prompt)
-S = TypeVar("S", Tool, Resource, Prompt)
 
 DEFINITION_FIELDS = (
     "name",
@@ -70,9 +71,12 @@ def definition_of(tool: Tool) -> dict[str, Any]:
 
 
 def save_tool(tool: Tool, by: User | None = None) -> Tool:
-    """Save `tool`, with a new revision if its definition changed. The caller has validated it."""
+    """Save `tool`, with a new revision if its definition changed. The caller has validated it.
+
+    Raises python.UnknownFunction if no installed app registers the function of a Python tool.
+    """
     with changes.change_log_transaction():
-        update_from_code(tool)
+        read_code(tool)
         tool.updated_at = timezone.now()
         definition = definition_of(tool)
         digest = _digest(definition)
@@ -109,23 +113,34 @@ def create_tools(tools: list[Tool], by: User | None = None) -> list[Tool]:
     return tools
 
 
-def update_from_code(tool: Tool) -> None:
-    """Copy the declaration of a Python tool's code into its row, so that its revision records it.
+def read_code(row: Switchable) -> None:
+    """Copy the declaration of the code into the row of a Python function, so that pages and revisions have it.
 
     Raises python.UnknownFunction if no installed app registers the function.
     """
-    if tool.kind != ToolKind.PYTHON:
+    if isinstance(row, Tool):
+        kind_of(row.kind).adopt(row)
         return
-    function = python.registered(tool.config.get("function", ""))
-    tool.title = function.definition.title
-    tool.description = function.definition.description
-    tool.input_schema = dict(function.definition.input_schema)
-    tool.output_schema = dict(function.definition.output_schema) if function.definition.output_schema else None
-    tool.annotations = dict(function.definition.annotations)
-    tool.icons = list(function.definition.icons)
-    tool.background = function.background
-    tool.task = function.task
-    tool.timeout_seconds = function.timeout_seconds
+    if row.kind != ResourceKind.PYTHON:
+        return
+    name = row.config.get("function", "")
+    code: Any
+    if isinstance(row, Resource):
+        resource = resources.registered(name)
+        if resource is None:
+            raise python.UnknownFunction(row.uri)
+        code = resource.definition
+        row.name, row.mime_type, row.annotations = code.name, code.mime_type, dict(code.annotations)
+        row.timeout_seconds = resource.timeout_seconds
+    else:
+        prompt = prompts.registered(name)
+        if prompt is None:
+            raise python.UnknownFunction(row.name)
+        code = prompt.definition
+        row.arguments = [
+            {"name": one.name, "description": one.description, "required": one.required} for one in code.arguments
+        ]
+    row.title, row.description, row.icons = code.title, code.description, list(code.icons)
 
 
 def save_resource(resource: Resource) -> Resource:
@@ -133,14 +148,14 @@ def save_resource(resource: Resource) -> Resource:
 
     The caller has validated it.
     """
-    update_resource_from_code(resource)
+    read_code(resource)
     resource.mime_type = mime_type_of(resource)
     return _save(resource)
 
 
 def save_prompt(prompt: Prompt) -> Prompt:
     """Save `prompt`. The caller has validated it."""
-    update_prompt_from_code(prompt)
+    read_code(prompt)
     return _save(prompt)
 
 
@@ -169,39 +184,41 @@ def switch(rows: Iterable[Switchable], enabled: bool) -> list[Switchable]:
 @contextmanager
 def single_version_bump() -> Iterator[None]:
     """Run changes to several rows in one transaction that counts as one change of each tenant's lists."""
-    with changes.change_log_transaction(), versioned.one_touch():
+    with changes.change_log_transaction(), versioned.touch_once():
         yield
 
 
 def add_code_tools(tenant: Tenant, names: list[str], by: User | None = None) -> list[Tool]:
     """Add the registered functions `names` as tools of `tenant`; existing tools are not changed."""
     present = set(tenant.tools.filter(name__in=names).values_list("name", flat=True))
-    wanted = [name for name in names if name not in present]
     with single_version_bump():
         return [
-            save_tool(Tool(tenant=tenant, name=name, kind=ToolKind.PYTHON, config={"function": name}), by)
-            for name in wanted
+            save_tool(Tool(tenant=tenant, name=name, kind=PYTHON, config={"function": name}), by)
+            for name in names
+            if name not in present
         ]
 
 
 def add_code_resources(tenant: Tenant, uris: list[str]) -> list[Resource]:
     """Add the registered resources `uris` to `tenant`; existing ones are not changed."""
     present = set(tenant.resources.filter(uri__in=uris).values_list("uri", flat=True))
-    return [
-        save_resource(Resource(tenant=tenant, uri=uri, kind=ResourceKind.PYTHON, config={"function": uri}))
-        for uri in uris
-        if uri not in present
-    ]
+    with single_version_bump():
+        return [
+            save_resource(Resource(tenant=tenant, uri=uri, kind=PYTHON, config={"function": uri}))
+            for uri in uris
+            if uri not in present
+        ]
 
 
 def add_code_prompts(tenant: Tenant, names: list[str]) -> list[Prompt]:
     """Add the registered prompts `names` to `tenant`; existing ones are not changed."""
     present = set(tenant.prompts.filter(name__in=names).values_list("name", flat=True))
-    return [
-        save_prompt(Prompt(tenant=tenant, name=name, kind=PromptKind.PYTHON, config={"function": name}))
-        for name in names
-        if name not in present
-    ]
+    with single_version_bump():
+        return [
+            save_prompt(Prompt(tenant=tenant, name=name, kind=PYTHON, config={"function": name}))
+            for name in names
+            if name not in present
+        ]
 
 
 def resource_topic(tenant_id: Any) -> str:
@@ -223,80 +240,40 @@ def _save(row: R) -> R:
     return row
 
 
-def update_resource_from_code(resource: Resource) -> None:
-    """Copy the declaration of a Python resource's code into its row, for display. Raises UnknownFunction."""
-    if resource.kind != ResourceKind.PYTHON:
-        return
-    function = resources.registered(resource.config.get("function", ""))
-    if function is None:
-        raise python.UnknownFunction(resource.uri)
-    code = function.definition
-    resource.name, resource.title, resource.description = code.name, code.title, code.description
-    resource.mime_type, resource.annotations = code.mime_type, dict(code.annotations)
-    resource.icons = list(code.icons)
-    resource.timeout_seconds = function.timeout_seconds
+def sync_code() -> list[Switchable]:
+    """Update every row of a Python function to the declaration of its code; returns the rows that changed.
 
-
-def update_prompt_from_code(prompt: Prompt) -> None:
-    """Copy the declaration of a Python prompt's code into its row, for display. Raises UnknownFunction."""
-    if prompt.kind != PromptKind.PYTHON:
-        return
-    function = prompts.registered(prompt.config.get("function", ""))
-    if function is None:
-        raise python.UnknownFunction(prompt.name)
-    code = function.definition
-    prompt.title, prompt.description, prompt.icons = code.title, code.description, list(code.icons)
-    prompt.arguments = [
-        {"name": one.name, "description": one.description, "required": one.required} for one in code.arguments
-    ]
-
-
-def sync_code() -> list[Offer]:
-    """Update every row of a Python function to the declaration of its code; returns the rows that changed."""
-    return [
-        *sync_code_tools(),
-        *_sync(Resource, lambda row: _adopts(row, update_resource_from_code), _save),
-        *_sync(Prompt, lambda row: _adopts(row, update_prompt_from_code), _save),
-    ]
-
-
-def sync_code_tools() -> list[Tool]:
-    """Record a new revision of each Python tool whose code declares something else than its row."""
-    return _sync(Tool, _adopts_tool, save_tool)
-
-
-def _sync(model: type[S], adopts: Callable[[S], bool], save: Callable[[S], S]) -> list[S]:
-    """Save and return the rows of Python functions that `adopts` changes.
-
-    Each is read again under the lock, since all of it is saved: it may have been disabled or deleted meanwhile.
+    A tool gets a new revision. Each row is read again under the lock, since all of it is saved: it may have been
+    disabled or deleted meanwhile.
     """
-    rows: QuerySet[S] = model._default_manager.filter(kind="python").select_related("tenant")
-    changed = []
-    for key in [row.pk for row in rows if adopts(row)]:
-        with changes.change_log_transaction():
-            row = rows.select_for_update(of=("self",)).filter(pk=key).first()
-            if row is not None and adopts(row):
-                changed.append(save(row))
+    changed: list[Switchable] = []
+    for model, save in ((Tool, save_tool), (Resource, _save), (Prompt, _save)):
+        rows: QuerySet[Any] = model._default_manager.filter(kind=PYTHON).select_related("tenant")
+        for key in [row.pk for row in rows if _differs_from_code(row)]:
+            with changes.change_log_transaction():
+                row = rows.select_for_update(of=("self",)).filter(pk=key).first()
+                if row is not None and _differs_from_code(row):
+                    changed.append(save(row))
     return changed
 
 
-def _adopts(row: R, adopt: Callable[[R], None]) -> bool:
-    """Copy the declaration of the code into the row, and return whether it differs from the row."""
+def _differs_from_code(row: Switchable) -> bool:
+    """Copy the declaration of the code into the row; return whether it differs from the row, or the tool's revision."""
     before = model_to_dict(row)
     try:
-        adopt(row)
+        read_code(row)
     except python.UnknownFunction:
         return False
+    if isinstance(row, Tool):
+        return not row.revisions.filter(number=row.revision, digest=_digest(definition_of(row))).exists()
     return model_to_dict(row) != before
 
 
-def _adopts_tool(tool: Tool) -> bool:
-    """Copy the declaration of the code into the tool, and return whether it differs from its revision."""
-    try:
-        update_from_code(tool)
-    except python.UnknownFunction:
-        return False
-    return not tool.revisions.filter(number=tool.revision, digest=_digest(definition_of(tool))).exists()
+def secrets_named_by(row: Switchable) -> set[str]:
+    """Return the names of the secrets that the request of a tool or resource uses. An invalid one uses none."""
+    if isinstance(row, Tool):
+        return kind_of(row.kind).secret_names(row.config)
+    return secrets_of(row.config) if isinstance(row, Resource) and row.kind == ResourceKind.HTTP else set()
 
 
 def set_secret(tenant: Tenant, name: str, value: str) -> Secret:

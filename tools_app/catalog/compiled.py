@@ -6,7 +6,7 @@ immediately. Celery workers compare versions before each call.
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from threading import Lock
@@ -19,13 +19,10 @@ from tools_app.catalog import authoring, stored, uri_templates
 from tools_app.catalog import prompt_functions as prompts
 from tools_app.catalog import resource_functions as resources
 from tools_app.catalog.completion import Completer
-from tools_app.catalog.kinds.base import Runner, ToolDefinition
-from tools_app.catalog.kinds.http import runner as http
-from tools_app.catalog.kinds.openapi import runner as operation
-from tools_app.catalog.kinds.openapi.attachments import Attachments
-from tools_app.catalog.kinds.openapi.config import parse_operation
+from tools_app.catalog.kinds.base import Compilation, NamedResources, Runner, ToolDefinition, kind_of
 from tools_app.catalog.kinds.python import runner as python
 from tools_app.catalog.kinds.upstream import runner as upstream
+from tools_app.catalog.kinds.upstream.kind import source_of
 from tools_app.catalog.prompt_functions import PromptDefinition, Render
 from tools_app.catalog.resource_functions import Read, ResourceDefinition
 from tools_app.catalog.shaping import Shaping, shaping_of
@@ -44,9 +41,7 @@ from tools_app.models import (
     TaskSupport,
     Tenant,
     Tool,
-    ToolKind,
     Toolset,
-    UpstreamItem,
 )
 from tools_app.protocol.content import hints
 from tools_app.protocol.mirrored import Mirrored, mirrored
@@ -69,7 +64,8 @@ class CompiledTool:
     that all its callers share, `mirrored` the parameters that clients repeat in headers, `method` the MCP method that
     runs it. `needs_person` means that it is offered only to callers that act for a person. `aliases` are other words by
     which a search finds it, and `tokens` is about what it costs in a list; `pinned` means that it is listed even where
-    tools are searched. Tools of the hub itself have no `id`. `attachments` are the arguments that can name resources.
+    tools are searched. Tools of the hub itself have no `id`. `named_resources` returns the resources that
+    arguments name.
     """
 
     id: UUID | None
@@ -91,7 +87,7 @@ class CompiledTool:
     pinned: bool = False
     tokens: int = 0
     shaping: Shaping | None = None
-    attachments: Attachments | None = None
+    named_resources: NamedResources | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,22 +230,25 @@ def _version(tenant: Tenant) -> bytes:
 
 
 def _compile(tenant: Tenant, version: bytes) -> Catalog:
-    sources = Sources(tenant, authoring.decrypted_secrets(tenant))
+    sources = Sources(tenant)
     rows = Tool.objects.filter(tenant=tenant, enabled=True).select_related("source").defer("generated")
-    tools = _by_name(_compile_tool(row, sources) for row in rows)
+    tools = _by_name(rows, _compile_tool, sources)
     found = Resource.objects.filter(tenant=tenant, enabled=True).defer("text", "blob")
-    readable = _by_name(_compile_resource(row, sources) for row in found)
-    offered = _by_name(_compile_prompt(row, sources) for row in Prompt.objects.filter(tenant=tenant, enabled=True))
+    readable = _by_name(found, _compile_resource, sources)
+    offered = _by_name(Prompt.objects.filter(tenant=tenant, enabled=True), _compile_prompt, sources)
     if sources.not_offered:
         count, shown = len(sources.left_out), first_of(sources.left_out)
         log.warning("%d rows of tenant %s are not offered: %s", count, tenant.slug, shown)
     resolver = Resolver(tools)
     toolsets = {row.pk: resolver.resolve(row.tools) for row in Toolset.objects.filter(tenant=tenant)}
-    stored = {
+    pinned = [name for name, tool in tools.items() if tool.pinned]
+    lists = {
         "tools": _inline_definitions(tools),
         "resources": _inline_definitions(readable),
         "prompts": _inline_definitions(offered),
-        **_presented(tenant, tools, toolsets),
+        # What lists depend on besides the definitions, by the name of the list.
+        PRESENTED_KINDS: orjson.dumps([tenant.presentation, tenant.search_above_tokens, pinned]),
+        **{toolset_list(id): toolset.as_bytes() for id, toolset in toolsets.items()},
     }
     return Catalog(
         tenant_id=tenant.pk,
@@ -259,8 +258,8 @@ def _compile(tenant: Tenant, version: bytes) -> Catalog:
         resources={uri: one for uri, one in readable.items() if not one.template.variables},
         templates={uri: one for uri, one in readable.items() if one.template.variables},
         prompts=offered,
-        digests={name: hashlib.sha256(text).hexdigest() for name, text in stored.items()},
-        size=sum(map(len, stored.values())) + sum(one.size for one in toolsets.values()),
+        digests={name: hashlib.sha256(text).hexdigest() for name, text in lists.items()},
+        size=sum(map(len, lists.values())) + sum(one.size for one in toolsets.values()),
         toolsets=toolsets,
         presentation=tenant.presentation,
         search_above_tokens=tenant.search_above_tokens,
@@ -272,33 +271,16 @@ def _compile(tenant: Tenant, version: bytes) -> Catalog:
 PRESENTED_KINDS = "presented"
 
 
-def _presented(
-    tenant: Tenant, tools: Mapping[str, CompiledTool], toolsets: Mapping[UUID, CompiledToolset]
-) -> dict[str, bytes]:
-    """Return what lists depend on besides the definitions, by the name of the list."""
-    pinned = [name for name, tool in tools.items() if tool.pinned]
-    shown = {PRESENTED_KINDS: orjson.dumps([tenant.presentation, tenant.search_above_tokens, pinned])}
-    return shown | {toolset_list(id): toolset.as_bytes() for id, toolset in toolsets.items()}
-
-
-class Sources:
-    """What the rows of a tenant need to run: its secrets, and the upstreams that they come from.
+class Sources(Compilation):
+    """What the rows of a tenant are compiled with, and what comes of it.
 
     `not_offered` collects why rows are left out, `left_out` the same with their names.
     """
 
-    def __init__(self, tenant: Tenant, secrets: Mapping[str, str]) -> None:
-        self.tenant = tenant
-        self.secrets = secrets
+    def __init__(self, tenant: Tenant) -> None:
+        super().__init__(tenant, authoring.decrypted_secrets(tenant))
         self.not_offered: dict[UUID, str] = {}
         self.left_out: list[str] = []
-        items = UpstreamItem.objects.filter(
-            tenant=tenant, upstream__tenant=tenant, upstream__enabled=True
-        ).select_related("upstream")
-        self._by_row: dict[UUID | None, upstream.Source] = {}
-        for item in items.exclude(tool=None, resource=None, prompt=None).defer("accepted", "proposed", "warnings"):
-            row_id = item.tool_id or item.resource_id or item.prompt_id
-            self._by_row[row_id] = upstream.source_of(item, tenant, secrets)
 
     def leave_out(self, row: Tool | Resource | Prompt, reason: object) -> None:
         """Note why a row is not offered, so that the others stay available."""
@@ -306,16 +288,16 @@ class Sources:
         name = row.uri if isinstance(row, Resource) else row.name
         self.left_out.append(f"{row._meta.verbose_name} {name}: {reason}")
 
-    def upstream_of(self, row: Tool | Resource | Prompt) -> upstream.Source:
-        """Return the upstream of a row. Raises ValueError if it was deleted or is disabled."""
-        source = self._by_row.get(row.pk)
-        if source is None:
-            raise ValueError("its upstream is disabled or was deleted")
-        return source
 
-
-def _by_name(compiled: Iterable[Any]) -> dict[str, Any]:
-    return {one.name: one for one in sorted((one for one in compiled if one is not None), key=lambda one: one.name)}
+def _by_name(rows: Iterable[Any], compile_row: Callable[[Any, Sources], Any], sources: Sources) -> dict[str, Any]:
+    """Compile rows, sorted by name. One that cannot be compiled is left out, so that the others stay available."""
+    found = []
+    for row in rows:
+        try:
+            found.append(compile_row(row, sources))
+        except (python.UnknownFunction, ValueError) as problem:
+            sources.leave_out(row, problem)
+    return {one.name: one for one in sorted(found, key=lambda one: one.name)}
 
 
 def _inline_definitions(offered: Mapping[str, Any]) -> bytes:
@@ -323,90 +305,10 @@ def _inline_definitions(offered: Mapping[str, Any]) -> bytes:
     return orjson.dumps(definitions, option=orjson.OPT_SORT_KEYS, default=str)
 
 
-def _compile_tool(row: Tool, sources: Sources) -> CompiledTool | None:
-    """Compile a tool. One that cannot be compiled is left out, so that the others stay available."""
-    try:
-        if row.kind == ToolKind.PYTHON:
-            return _python_tool(row)
-        if row.kind == ToolKind.UPSTREAM:
-            return _upstream_tool(row, sources)
-        return _written_tool(row, _runner(row, sources.tenant, sources.secrets))
-    except (python.UnknownFunction, ValueError) as problem:
-        sources.leave_out(row, problem)
-        return None
-
-
-def _python_tool(row: Tool) -> CompiledTool:
-    function = python.registered(row.config.get("function", ""))
-    code = function.definition
-    definition = ToolDefinition(
-        row.name, code.title, code.description, code.input_schema, code.output_schema, code.annotations, code.icons
-    )
-    return _compiled_tool(
-        row,
-        definition,
-        function.run,
-        background=function.background,
-        task=function.task,
-        timeout_seconds=function.timeout_seconds,
-        needs_person=function.needs_person,
-    )
-
-
-def _runner(row: Tool, tenant: Tenant, secrets: Mapping[str, str]) -> Runner:
-    """Return the runner of an HTTP tool, or of an operation of an API source. Raises ValueError."""
-    if row.kind == ToolKind.HTTP:
-        config = http.parse_config(row.config)
-        return http.http_runner(config, secrets, tenant.allowed_networks, row.timeout_seconds, row.output_schema)
-    source = row.source
-    if source is None or source.tenant_id != tenant.pk:
-        raise ValueError("its API source is missing")
-    return operation.operation_runner(
-        parse_operation(row.config),
-        operation.settings_of(source, source.servers, source.schemes),
-        secrets,
-        tenant.allowed_networks,
-        row.timeout_seconds,
-        output_schema=row.output_schema,
-    )
-
-
-def _written_tool(row: Tool, run: Runner) -> CompiledTool:
-    definition = ToolDefinition(
-        row.name, row.title, row.description, row.input_schema, row.output_schema, row.annotations, row.icons
-    )
-    task, timeout = TaskSupport(row.task), row.timeout_seconds
-    tool = _compiled_tool(row, definition, run, background=row.background, task=task, timeout_seconds=timeout)
-    return replace(tool, attachments=operation.attachments_of(row.config)) if row.kind == ToolKind.OPERATION else tool
-
-
-def _upstream_tool(row: Tool, sources: Sources) -> CompiledTool:
-    meta = row.config.get("meta") or {}
-    definition = ToolDefinition(
-        row.name, row.title, row.description, row.input_schema, row.output_schema, row.annotations, row.icons, meta
-    )
-    source = sources.upstream_of(row)
-    task = TaskSupport(row.task)
-    run = upstream.UpstreamTool(
-        source, mirrored(arguments_schema(row.input_schema or OPEN_OBJECT)), task == TaskSupport.REQUIRED
-    )
-    # Always in the web process: it holds the connection, and knows the hubs that the request has passed.
-    timeout = row.timeout_seconds
-    return _compiled_tool(row, definition, run, background=False, task=task, timeout_seconds=timeout, lenient=True)
-
-
-def _compiled_tool(
-    row: Tool,
-    definition: ToolDefinition,
-    run: Runner,
-    *,
-    background: bool,
-    task: TaskSupport,
-    timeout_seconds: float,
-    needs_person: bool = False,
-    lenient: bool = False,
-) -> CompiledTool:
-    """Return a tool. `lenient`: its schemas may have regular expressions that the hub does not check."""
+def _compile_tool(row: Tool, sources: Sources) -> CompiledTool:
+    kind = kind_of(row.kind)
+    made = kind.compile(row, sources)
+    definition = made.definition
     shaping, schema = shaping_of(row), arguments_schema(definition.input_schema or OPEN_OBJECT)
     output = result_schema(definition.output_schema) if definition.output_schema else None
     # A shaped result need not match the schema of the whole.
@@ -418,81 +320,61 @@ def _compiled_tool(
         revision=row.revision,
         read_only=(hints(definition.annotations) or {}).get("readOnlyHint") is True,
         definition=definition,
-        arguments=CompiledSchema(schema, lenient=lenient),
-        output=CompiledSchema(output, lenient=lenient) if output else None,
-        run=run,
-        background=background,
-        task=task,
-        timeout_seconds=timeout_seconds,
+        arguments=CompiledSchema(schema, lenient=kind.lenient),
+        output=CompiledSchema(output, lenient=kind.lenient) if output else None,
+        run=made.run,
+        background=made.background,
+        task=made.task,
+        timeout_seconds=made.timeout_seconds,
         allowed=quotas.of_tool(row),
         mirrored=mirrored(schema),
-        needs_person=needs_person,
+        needs_person=made.needs_person,
         aliases=tuple(row.aliases),
         pinned=row.pinned,
         shaping=shaping,
         tokens=tokens_of({"name": row.name, "description": definition.description, "input_schema": schema}),
+        named_resources=made.named_resources,
     )
 
 
-def _compile_resource(row: Resource, sources: Sources) -> CompiledResource | None:
-    try:
-        return _python_resource(row) if row.kind == ResourceKind.PYTHON else _written_resource(row, sources)
-    except (python.UnknownFunction, ValueError) as problem:
-        sources.leave_out(row, problem)
-        return None
-
-
-def _python_resource(row: Resource) -> CompiledResource:
-    function = resources.registered(row.config.get("function", ""))
-    if function is None:
-        raise python.UnknownFunction(row.uri)
-    return CompiledResource(
-        function.definition,
-        uri_templates.parse(row.uri),
-        function.read,
-        function.timeout_seconds,
-        function.function.completers,
-        row.updated_at,
-    )
-
-
-def _written_resource(row: Resource, sources: Sources) -> CompiledResource:
+def _compile_resource(row: Resource, sources: Sources) -> CompiledResource:
+    if row.kind == ResourceKind.PYTHON:
+        function = resources.registered(row.config.get("function", ""))
+        if function is None:
+            raise python.UnknownFunction(row.uri)
+        return CompiledResource(
+            function.definition,
+            uri_templates.parse(row.uri),
+            function.read,
+            function.timeout_seconds,
+            function.function.completers,
+            row.updated_at,
+        )
     definition = ResourceDefinition(
         row.uri, row.name, row.title, row.description, row.mime_type, row.annotations, row.icons
     )
     read: Read
     template, completers = uri_templates.parse(row.uri), {}
     if row.kind == ResourceKind.UPSTREAM:
-        source = sources.upstream_of(row)
+        source = source_of(row, sources)
         read, completers = upstream.UpstreamReader(source), source.completers(template.variables)
     else:
         read = stored.reader(row, sources.secrets, sources.tenant.allowed_networks)
     return CompiledResource(definition, template, read, row.timeout_seconds, completers, row.updated_at)
 
 
-def _compile_prompt(row: Prompt, sources: Sources) -> CompiledPrompt | None:
-    if row.kind == PromptKind.UPSTREAM:
-        return _upstream_prompt(row, sources)
-    if row.kind != PromptKind.PYTHON:
+def _compile_prompt(row: Prompt, sources: Sources) -> CompiledPrompt:
+    if row.kind == PromptKind.PYTHON:
+        function = prompts.registered(row.config.get("function", ""))
+        if function is None:
+            raise ValueError("no installed app registers it")
+        code = function.function
         return CompiledPrompt(
-            stored.prompt_definition(row), stored.renderer(row), prompts.TIMEOUT_SECONDS, stored.completers(row)
+            function.definition, function.render, prompts.TIMEOUT_SECONDS, code.completers, code.arguments
         )
-    function = prompts.registered(row.config.get("function", ""))
-    if function is None:
-        sources.leave_out(row, "no installed app registers it")
-        return None
-    code = function.function
-    return CompiledPrompt(
-        function.definition, function.render, prompts.TIMEOUT_SECONDS, code.completers, code.arguments
-    )
-
-
-def _upstream_prompt(row: Prompt, sources: Sources) -> CompiledPrompt | None:
-    try:
-        source = sources.upstream_of(row)
-    except ValueError as problem:
-        sources.leave_out(row, problem)
-        return None
-    definition, render = stored.prompt_definition(row), upstream.UpstreamRenderer(source)
-    completers = source.completers(argument.name for argument in definition.arguments)
-    return CompiledPrompt(definition, render, prompts.TIMEOUT_SECONDS, completers)
+    definition = stored.prompt_definition(row)
+    if row.kind == PromptKind.UPSTREAM:
+        source = source_of(row, sources)
+        completers = source.completers(argument.name for argument in definition.arguments)
+        return CompiledPrompt(definition, upstream.UpstreamRenderer(source), prompts.TIMEOUT_SECONDS, completers)
+    return CompiledPrompt(definition, stored.renderer(row), prompts.TIMEOUT_SECONDS, stored.completers(row))

@@ -28,16 +28,16 @@ async def suggestions(completer: Completer, typed: str, given: Mapping[str, str]
     """Return the suggestions of `completer`; one that is not `async` runs in a thread."""
     if inspect.iscoroutinefunction(completer):
         return list(await completer(typed, given))
-    return await asyncio.to_thread(lambda: list(_plain(completer, typed, given)))
+
+    def run() -> list[str]:
+        suggested = completer(typed, given)
+        assert not isinstance(suggested, Awaitable)
+        return list(suggested)
+
+    return await asyncio.to_thread(run)
 
 
 def enumerated(schema: Mapping[str, Any]) -> Completer | None:
     """Return a completer of the values that a schema enumerates."""
     values = schema.get("enum")
     return among(map(str, values)) if isinstance(values, list) else None
-
-
-def _plain(completer: Completer, typed: str, given: Mapping[str, str]) -> Iterable[str]:
-    suggested = completer(typed, given)
-    assert not isinstance(suggested, Awaitable)
-    return suggested

@@ -37,20 +37,17 @@ class TextFunction:
                 self.completers[name] = suggesting
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise ImproperlyConfigured(f"{self.place}: must return a result, so it cannot be a generator.")
-        self.work: Work = _work(function, taken)
+
+        async def run_here(arguments: dict[str, Any], context: ToolContext) -> Any:
+            return await function(**taken.bind(arguments, context))
+
+        async def run_in_thread(arguments: dict[str, Any], context: ToolContext) -> Any:
+            return await in_thread(function, taken.bind(arguments, context), context.caller.tenant_id)
+
+        self.work: Work = run_here if inspect.iscoroutinefunction(function) else run_in_thread
 
     def complete(self, name: str, completer: Completer) -> None:
         """Set the completer of a parameter. Raises ImproperlyConfigured for an unknown parameter."""
         if name not in self.parameters:
             raise ImproperlyConfigured(f"{self.place} has no parameter {name!r} to complete.")
         self.completers[name] = completer
-
-
-def _work(function: Callable[..., Any], taken: signature.Signature) -> Work:
-    async def run_here(arguments: dict[str, Any], context: ToolContext) -> Any:
-        return await function(**taken.bind(arguments, context))
-
-    async def run_in_thread(arguments: dict[str, Any], context: ToolContext) -> Any:
-        return await in_thread(function, taken.bind(arguments, context), context.caller.tenant_id)
-
-    return run_here if inspect.iscoroutinefunction(function) else run_in_thread

@@ -5,6 +5,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 from django.utils import timezone
 
+from tools_app.catalog.kinds import registry
 from tools_app.catalog.versioned import Versioned
 from tools_app.core.field_mask import MAX_MASK_LENGTH
 from tools_app.core.ids import new_id
@@ -28,13 +29,9 @@ MIN_RESULT_BYTES = 100
 MAX_SHAPING = 2**31 - 1
 
 
-class ToolKind(models.TextChoices):
-    """How a tool runs: a Python function, an HTTP request, an operation of an API source, or a tool of an upstream."""
-
-    PYTHON = "python", "Python function"
-    HTTP = "http", "HTTP request"
-    OPERATION = "operation", "API operation"
-    UPSTREAM = "upstream", "Upstream MCP server"
+# What an admin sets of a tool of every kind: limits, how a search finds it, and the shaping of results.
+LIMITS = ("calls_per_second", "calls_per_minute", "calls_per_day", "calls_in_flight")
+TOOL_SETTINGS = ("enabled", *LIMITS, "aliases", "pinned", "result_mask", "result_items", "result_bytes")
 
 
 class TaskSupport(models.TextChoices):
@@ -48,10 +45,7 @@ class TaskSupport(models.TextChoices):
 class Tool(Versioned, RateLimited):
     """A tool as its tenant offers it now (tools, §Data Types of the specification).
 
-    `config` depends on the kind: `{"function": "<registered name>"}` for a Python function, whose schemas, title and
-    annotations come from the code, the fields of `catalog.kinds.http.runner.HttpConfig` for an HTTP request, those of
-    `catalog.kinds.openapi.config.OperationConfig` for an operation of an API source, and `{"upstream": "<name>",
-    "tool": "<its name there>", "meta": {...}}` for a tool of an upstream.
+    `kind` is one of `catalog.kinds.registry`, and describes `config`.
 
     `operation` is the method and path in the source's document, and "" for a copy that no refresh changes. `generated`
     is what the document made of the tool when it was last imported: a field that differs from it was overridden.
@@ -60,7 +54,7 @@ class Tool(Versioned, RateLimited):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="tools")
     name = models.CharField(max_length=128, validators=[TOOL_NAME])
-    kind = models.CharField(max_length=10, choices=ToolKind)
+    kind = models.CharField(max_length=10, choices=registry.CHOICES)
     enabled = models.BooleanField(default=True)
     title = models.CharField(max_length=200, blank=True)
     description = models.TextField(blank=True)

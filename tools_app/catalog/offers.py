@@ -1,6 +1,5 @@
 """What a tenant offers, by name, for people who choose from it: on the form of a key, and when they sign in."""
 
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from tools_app.catalog import compiled
@@ -23,18 +22,18 @@ class Offer(NamedTuple):
 def offers_of(tenant: Tenant) -> list[Offer]:
     """Return what a tenant offers: tools, prompts, resources, each by name."""
     found = compiled.of_tenant(tenant)
-    readable = [*found.resources.values(), *found.templates.values()]
-    return [
-        *(_offer("tool", tool, read_only=tool.read_only) for tool in found.tools.values()),
-        *_of_kind("prompt", list(found.prompts.values())),
-        *_of_kind("resource", readable),
+    rows: list[tuple[ItemKind, Any]] = [
+        *(("tool", tool) for tool in found.tools.values()),
+        *(("prompt", prompt) for prompt in found.prompts.values()),
+        *(("resource", resource) for resource in (*found.resources.values(), *found.templates.values())),
     ]
-
-
-def _of_kind(kind: ItemKind, rows: Sequence[Any]) -> list[Offer]:
-    return [_offer(kind, row, read_only=True) for row in rows]
-
-
-def _offer(kind: ItemKind, row: Any, *, read_only: bool) -> Offer:
-    definition = row.definition
-    return Offer(kind, row.name, definition.title or "", (definition.description or "")[:MAX_DESCRIPTION], read_only)
+    return [
+        Offer(
+            kind,
+            row.name,
+            row.definition.title or "",
+            (row.definition.description or "")[:MAX_DESCRIPTION],
+            kind != "tool" or row.read_only,
+        )
+        for kind, row in rows
+    ]

@@ -43,16 +43,12 @@ def view_of(found: Catalog, principal: Principal) -> View:
     key = (found.tenant_id, found.version, principal.permissions)
     view = _views.get(key)
     if view is None:
-        view = _view(found, principal)
+        names = frozenset(name for name in found.tools if principal.may("tool", TOOLS_LIST, name, found))
+        searchable = frozenset(name for name in found.tools if principal.may("tool", TOOLS_CALL, name, found))
+        # Also of those that the caller may call without listing them: that decides whether it may call them by search.
+        view = View(names, sum(found.tools[name].tokens for name in names | searchable), searchable)
         _views.put(key, view, len(found.version) + ENTRY_BYTES * (1 + len(view.names) + len(view.searchable)))
     return view
-
-
-def _view(found: Catalog, principal: Principal) -> View:
-    names = frozenset(name for name in found.tools if principal.may("tool", TOOLS_LIST, name, found))
-    callable_names = frozenset(name for name in found.tools if principal.may("tool", TOOLS_CALL, name, found))
-    # Also of those that the caller may call without listing them: that decides whether it may call them by search.
-    return View(names, sum(found.tools[name].tokens for name in names | callable_names), callable_names)
 
 
 def contents_of(found: Catalog, entries: Iterable[str]) -> Contents:

@@ -64,7 +64,14 @@ def register(
     """
     name = name or function.__name__
     text_function = TextFunction(function)
-    _check(text_function, name)
+    place = text_function.place
+    try:
+        PROMPT_NAME(name)
+    except ValidationError as error:
+        raise ImproperlyConfigured(f"{place}: {name!r} cannot be a prompt's name. {error.message}") from error
+    # The same location again is a reloaded module, not a duplicate.
+    if name in _functions and (other := _functions[name].function.place) != place:
+        raise ImproperlyConfigured(f"Two prompts are named {name!r}: {other} and {place}.")
     definition = PromptDefinition(
         name=name,
         title=title or name.replace("_", " ").replace("-", " ").capitalize(),
@@ -94,18 +101,3 @@ def packaged(value: Any, description: str) -> PromptResult:
     if isinstance(value, PromptResult):
         return value
     return PromptResult([user(value)] if isinstance(value, str) else list(value), description)
-
-
-def _check(text_function: TextFunction, name: str) -> None:
-    try:
-        PROMPT_NAME(name)
-    except ValidationError as problem:
-        raise ImproperlyConfigured(
-            f"{text_function.place}: {name!r} cannot be a prompt's name. {problem.message}"
-        ) from problem
-    holder = _functions.get(name)
-    # The same location again is a reloaded module, not a duplicate.
-    if holder and holder.function.place != text_function.place:
-        raise ImproperlyConfigured(
-            f"Two prompts are named {name!r}: {holder.function.place} and {text_function.place}."
-        )

@@ -72,7 +72,22 @@ def register(
     differ from the variables.
     """
     read = TextFunction(function)
-    _check(read, uri, timeout_seconds)
+    try:
+        RESOURCE_URI(uri)
+        variables = set(uri_templates.parse(uri).variables)
+    except (ValidationError, uri_templates.BadTemplate) as error:
+        message = error.message if isinstance(error, ValidationError) else error
+        raise ImproperlyConfigured(f"{read.place}: {uri!r} cannot be a resource's URI. {message}") from error
+    # The same location again is a reloaded module, not a duplicate.
+    if uri in _functions and (other := _functions[uri].function.place) != read.place:
+        raise ImproperlyConfigured(f"Two resources have the URI {uri!r}: {other} and {read.place}.")
+    if variables != set(read.parameters):
+        raise ImproperlyConfigured(
+            f"{read.place}: the parameters {sorted(read.parameters)} must be the variables of {uri!r}:"
+            f" {sorted(variables)}."
+        )
+    if timeout_seconds <= 0:
+        raise ImproperlyConfigured(f"{read.place}: the time limit must be greater than zero, not {timeout_seconds}.")
     name = name or function.__name__
     definition = ResourceDefinition(
         uri=uri,
@@ -107,23 +122,3 @@ def packaged(value: Any, uri: str, mime_type: str) -> ResourceResult:
         return ResourceResult([contents(uri, bytes(value), mime_type or "application/octet-stream")])
     written = exact_json.dumps(value, default=exact_json.decimal_or_text).decode()
     return ResourceResult([contents(uri, written, mime_type or "application/json")])
-
-
-def _check(read: TextFunction, uri: str, timeout_seconds: float) -> None:
-    try:
-        RESOURCE_URI(uri)
-        variables = set(uri_templates.parse(uri).variables)
-    except (ValidationError, uri_templates.BadTemplate) as problem:
-        message = problem.message if isinstance(problem, ValidationError) else problem
-        raise ImproperlyConfigured(f"{read.place}: {uri!r} cannot be a resource's URI. {message}") from problem
-    holder = _functions.get(uri)
-    # The same location again is a reloaded module, not a duplicate.
-    if holder and holder.function.place != read.place:
-        raise ImproperlyConfigured(f"Two resources have the URI {uri!r}: {holder.function.place} and {read.place}.")
-    if variables != set(read.parameters):
-        raise ImproperlyConfigured(
-            f"{read.place}: the parameters {sorted(read.parameters)} must be the variables of {uri!r}:"
-            f" {sorted(variables)}."
-        )
-    if timeout_seconds <= 0:
-        raise ImproperlyConfigured(f"{read.place}: the time limit must be greater than zero, not {timeout_seconds}.")

@@ -8,20 +8,16 @@ from django.core.exceptions import ValidationError
 from tools_app.audit.changes import changes
 from tools_app.calls.models import CallFacts
 from tools_app.catalog import authoring
+from tools_app.catalog.kinds.base import UnknownKind, kind_of
+from tools_app.catalog.models import LIMITS
 from tools_app.catalog.shaping import SHAPING_FIELDS
 from tools_app.catalog.validation.items import tool_faults
 from tools_app.core.relations import related
-from tools_app.models import Action, Tenant, Tool, ToolKind, ToolRevision
+from tools_app.models import Action, Tenant, Tool, ToolRevision
 
 # The name of the tool is not restored, because clients use it.
 RESTORED = tuple(name for name in authoring.DEFINITION_FIELDS if name != "name")
-LIMITS = ("calls_per_second", "calls_per_minute", "calls_per_day", "calls_in_flight")
 UNCHANGED = "This is the current definition."
-FROM_CODE = (
-    "The code declares what a Python tool is, so nothing of this can be brought back here: install the version of its "
-    "app that declared it, and run manage.py sync_tools."
-)
-FROM_UPSTREAM = "An upstream defines this tool. Review its definition under Upstreams."
 
 
 class RevisionError(ValueError):
@@ -36,18 +32,19 @@ def restore_problem(tool: Tool, definition: dict[str, Any]) -> str:
         return UNCHANGED
     if set(changed) <= set(SHAPING_FIELDS):
         return ""  # settings of an admin, for tools of every kind
-    if ToolKind.UPSTREAM in {tool.kind, definition.get("kind")}:
-        return FROM_UPSTREAM
-    is_same_code = tool.kind == definition.get("kind") == ToolKind.PYTHON and tool.config == definition.get("config")
-    return FROM_CODE if is_same_code else ""
+    try:
+        problems = [kind_of(kind).restore_problem(tool, definition) for kind in (tool.kind, definition.get("kind", ""))]
+    except UnknownKind as error:
+        return str(error)
+    return problems[0] or problems[1]
 
 
 def restore(tool: Tool, revision: ToolRevision, by: User | None) -> Tool:
     """Restore the definition of an earlier revision as a new revision. Raises RevisionError."""
     with changes.change_log_transaction():
         tool.refresh_from_db()  # another process may have changed it before the lock was taken
-        if problem := restore_problem(tool, revision.definition):
-            raise RevisionError(problem)
+        if error := restore_problem(tool, revision.definition):
+            raise RevisionError(error)
         for name in RESTORED:
             setattr(tool, name, revision.definition[name])
         _check(tool)
@@ -58,12 +55,10 @@ def restore(tool: Tool, revision: ToolRevision, by: User | None) -> Tool:
 
 def clone(tool: Tool, tenant: Tenant, name: str, *, enabled: bool, by: User | None) -> Tool:
     """Copy a tool's definition and limits to a new tool of the same or another tenant. Raises RevisionError."""
-    if tool.kind == ToolKind.UPSTREAM:
-        raise RevisionError("A tool of an upstream cannot be cloned. Add the upstream to the other tenant.")
+    if error := kind_of(tool.kind).clone_problem(tool, tenant):
+        raise RevisionError(error)
     if tenant.tools.filter(name=name).exists():
         raise RevisionError(f"{tenant} already has a tool named {name}.")
-    if tool.source is not None and tool.source.tenant_id != tenant.pk:
-        raise RevisionError(f"{tenant} does not have the API source of this tool. Import the API there.")
     values = {field: getattr(tool, field) for field in (*RESTORED, *LIMITS)}
     copy = Tool(tenant=tenant, enabled=enabled, source=tool.source, **(values | {"name": name}))
     _check(copy)
@@ -75,8 +70,8 @@ def _check(tool: Tool) -> None:
     try:
         tool.clean_fields(exclude={"tenant"})
         tool.clean()
-    except ValidationError as problem:
-        raise RevisionError("; ".join(problem.messages)) from problem
+    except ValidationError as error:
+        raise RevisionError("; ".join(error.messages)) from error
     faults = tool_faults(tool)
     if faults:
         raise RevisionError(
@@ -91,12 +86,7 @@ def source_of(call: CallFacts) -> str:
         return ""
     ran = ToolRevision.objects.filter(tool=tool, number=call.tool_revision).values_list("definition", flat=True).first()
     definition = ran if isinstance(ran, dict) else {"kind": tool.kind, "config": tool.config}
-    config = definition.get("config") or {}
-    match definition.get("kind"):
-        case ToolKind.UPSTREAM:
-            return f"upstream {config.get('upstream')}: {config.get('tool')}"
-        case ToolKind.OPERATION:
-            return f"API source {tool.source.name if tool.source else '(deleted)'}: {tool.operation}"
-        case ToolKind.PYTHON:
-            return f"function {config.get('function')}"
-    return "HTTP request"
+    try:
+        return kind_of(definition.get("kind", "")).origin(tool, definition.get("config") or {})
+    except UnknownKind:
+        return ""

@@ -178,7 +178,12 @@ class _Selection:
             return block
         # Usually, the text repeats the structured content.
         selection = selected if structured is not None and value == structured else self._selected(value)
-        return block if selection == value else {**block, "text": _encoded(selection)}
+        if selection == value:
+            return block
+        try:
+            return {**block, "text": exact_json.dumps(selection).decode()}
+        except TypeError as problem:
+            raise MaskError("The selection cannot be written as JSON.") from problem
 
     def _selected(self, value: Any) -> Any:
         if self.mask is not None:
@@ -205,13 +210,6 @@ def _json_in(block: Block) -> Any:
         return exact_json.loads(text)
     except orjson.JSONDecodeError:
         return _MISSING
-
-
-def _encoded(value: Any) -> str:
-    try:
-        return exact_json.dumps(value).decode()
-    except TypeError as problem:
-        raise MaskError("The selection cannot be written as JSON.") from problem
 
 
 def _cut(content: list[Block], most: int) -> list[Block]:

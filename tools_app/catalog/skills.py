@@ -81,8 +81,8 @@ def frontmatter(text: str, uri: str) -> dict[str, Any]:
         refuse_growth(head, _Verbatim)
         found = yaml.load(head, _Verbatim)  # noqa: S506 - a subclass of the safe one
         orjson.dumps(found)
-    except (yaml.YAMLError, ValueError, TypeError) as problem:
-        raise InvalidManifest(f"The frontmatter is not valid YAML: {problem}") from problem
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        raise InvalidManifest(f"The frontmatter is not valid YAML: {error}") from error
     if not isinstance(found, dict) or not all(
         isinstance(found.get(field), str) and found[field] for field in ("name", "description")
     ):
@@ -120,8 +120,8 @@ def _skills(tenant_id: UUID, _version: bytes, uris: tuple[str, ...], templates: 
     for row in manifests:
         try:
             found[row.uri] = _skill(row, stored, [*uris, *templates])
-        except (InvalidManifest, UnicodeDecodeError) as problem:
-            invalid.append(f"{row.uri}: {problem}")
+        except (InvalidManifest, UnicodeDecodeError) as error:
+            invalid.append(f"{row.uri}: {error}")
     if invalid:
         log.warning("%d skills of tenant %s are invalid: %s", len(invalid), tenant_id, first_of(invalid))
     return found
@@ -135,17 +135,13 @@ def _skill(manifest: Resource, stored: Any, uris: Iterable[str]) -> Skill:
     if len(rows) < len(inside):
         # Some of its contents are generated when read, so a digest would not stay valid.
         return Skill(manifest.uri, head, None)
-    files = tuple(sorted(map(_file, rows), key=lambda file: file.uri))
+    contents = sorted((row.uri, _bytes(row)) for row in rows)
+    files = tuple(SkillFile(uri, f"sha256:{hashlib.sha256(held).hexdigest()}", len(held)) for uri, held in contents)
     if len(files) > MAX_FILES or sum(file.size for file in files) > MAX_BYTES:
         raise InvalidManifest(
             f"It has more than {MAX_FILES} files or {MAX_BYTES} bytes, the limit of the specification."
         )
     return Skill(manifest.uri, head, files)
-
-
-def _file(row: Resource) -> SkillFile:
-    content = _bytes(row)
-    return SkillFile(row.uri, f"sha256:{hashlib.sha256(content).hexdigest()}", len(content))
 
 
 def _bytes(row: Resource) -> bytes:

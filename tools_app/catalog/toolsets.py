@@ -111,7 +111,15 @@ def users_of(toolset: Toolset) -> tuple[list[str], int]:
     connections = {
         row.key_id: row for row in Connection.objects.filter(key__in=keys[:MAX_NAMED]).select_related("client")
     }
-    return [_user(key, connections.get(key.pk)) for key in keys[:MAX_NAMED]], count
+    users = []
+    for key in keys[:MAX_NAMED]:
+        connection = connections.get(key.pk)
+        if connection is None:
+            users.append(f"API key {key}")
+        else:
+            kind = "connection of" if connection.person_id else "service client"
+            users.append(f"{kind} {connection.client.name}")
+    return users, count
 
 
 def listed_users(toolset: Toolset) -> str:
@@ -119,13 +127,6 @@ def listed_users(toolset: Toolset) -> str:
     users, count = users_of(toolset)
     more = f" and {count - len(users)} more" if count > len(users) else ""
     return f"{', '.join(users)}{more}"
-
-
-def _user(key: ApiKey, connection: Connection | None) -> str:
-    if connection is None:
-        return f"API key {key}"
-    kind = "connection of" if connection.person_id else "service client"
-    return f"{kind} {connection.client.name}"
 
 
 def why_not_deleted(toolset: Toolset) -> str:

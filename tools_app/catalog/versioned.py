@@ -7,6 +7,7 @@ level, below all code that writes: by `save`, `delete`, `update`, `bulk_create` 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from django.apps import apps
@@ -17,6 +18,7 @@ from django.db.models.signals import post_delete, post_save, pre_save
 from django.dispatch import Signal
 from django.utils import timezone
 
+from tools_app.core.notifications import publish
 from tools_app.core.recorded import Recorded
 from tools_app.tenants.models import Tenant
 
@@ -27,7 +29,7 @@ Row = TypeVar("Row", bound=models.Model)
 # Sent with `tenant_id` after a change is committed.
 catalog_changed: Final = Signal()
 
-# Tenants whose version is increased at the end of a `one_touch` block; None outside of one.
+# Tenants whose version is increased at the end of a `touch_once` block; None outside of one.
 _waiting: ContextVar[set[Any] | None] = ContextVar("waiting", default=None)
 # The attribute that holds a row's previous tenant until it is saved.
 _FORMER_TENANT: Final = "_former_tenant_id"
@@ -94,11 +96,12 @@ def touch(tenant_ids: Iterable[Any]) -> None:
     if not wanted:
         return
     Tenant.objects.filter(pk__in=wanted).update(catalog_version=F("catalog_version") + 1)
-    transaction.on_commit(lambda: _send_changed(wanted))
+    for tenant_id in wanted:
+        transaction.on_commit(partial(catalog_changed.send, sender=Tenant, tenant_id=tenant_id))
 
 
 @contextmanager
-def one_touch() -> Iterator[None]:
+def touch_once() -> Iterator[None]:
     """Increase the version of each tenant once, after all changes of the block. Use it within a transaction."""
     waiting: set[Any] = set()
     token = _waiting.set(waiting)
@@ -110,7 +113,8 @@ def one_touch() -> Iterator[None]:
 
 
 def connect() -> None:
-    """Connect handlers to the saves and deletes of every versioned model."""
+    """Connect handlers to the saves and deletes of every versioned model; every process is notified of a change."""
+    catalog_changed.connect(_notify, dispatch_uid="notifications of changed catalogs")
     for model in apps.get_models():
         if not issubclass(model, Versioned):
             continue
@@ -120,9 +124,8 @@ def connect() -> None:
         post_delete.connect(_after_delete, sender=model, dispatch_uid=name)
 
 
-def _send_changed(tenant_ids: Iterable[Any]) -> None:
-    for tenant_id in tenant_ids:
-        catalog_changed.send(sender=Tenant, tenant_id=tenant_id)
+def _notify(tenant_id: Any, **_signal: Any) -> None:
+    publish.notify(f"catalog:{tenant_id}")
 
 
 def _before_save(instance: models.Model, **_options: Any) -> None:

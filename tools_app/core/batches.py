@@ -51,7 +51,7 @@ class _Batches(Generic[T, R]):
 class AsyncBatches(_Batches[T, R]):
     """Requests on one event loop. `handle` returns a result for each of a batch, or the error that it gets.
 
-    What `handle` raises, all of the batch get. An error that nobody waits for is not logged.
+    What `handle` raises, all of the batch get. An error without a waiting caller is not logged.
     """
 
     def __init__(self, handle: Callable[[list[T]], Awaitable[Sequence[R | Exception]]], max_size: int) -> None:

@@ -1,4 +1,4 @@
-"""Circuit breakers: nobody waits for a server that is known to be unavailable."""
+"""Circuit breakers: no request waits for a server that is known to be unavailable."""
 
 import logging
 import threading

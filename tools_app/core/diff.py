@@ -30,16 +30,19 @@ class DiffLine:
 
 def lines(before: Any, after: Any) -> list[DiffLine]:
     """Return the changed lines between two JSON values, with context; an empty list if they are equal."""
-    old, new = laid_out(before), laid_out(after)
+    old, new = formatted_lines(before), formatted_lines(after)
     if old == new:
         return []
-    shown = [DiffLine(line.kind, _cut(line.text)) for line in _compared(old, new)]
+    shown = [
+        DiffLine(kind, text if len(text) <= MAX_LINE else f"{text[:MAX_LINE]} … ({len(text)} characters)")
+        for kind, text in _compared(old, new)
+    ]
     if len(shown) <= MAX_SHOWN:
         return shown
     return [*shown[:MAX_SHOWN], DiffLine("gap", f"{len(shown) - MAX_SHOWN} more lines not shown")]
 
 
-def laid_out(value: Any) -> list[str]:
+def formatted_lines(value: Any) -> list[str]:
     """Return a JSON value as formatted lines."""
     return list(_lines("", value, ""))
 
@@ -69,32 +72,25 @@ def _scalar(value: Any) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def _cut(line: str) -> str:
-    return line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]} … ({len(line)} characters)"
-
-
-def _compared(old: list[str], new: list[str]) -> Iterator[DiffLine]:
+def _compared(old: list[str], new: list[str]) -> Iterator[tuple[Kind, str]]:
+    """Yield the lines of a diff."""
     if len(old) > MAX_COMPARED or len(new) > MAX_COMPARED:
-        yield from _kind("removed", old)
-        yield from _kind("added", new)
+        yield from (("removed", line) for line in old)
+        yield from (("added", line) for line in new)
         return
     end = 0
     for group in SequenceMatcher(None, old, new).get_grouped_opcodes(CONTEXT):
         yield from _gap(group[0][1] - end)
         for tag, old_from, old_to, new_from, new_to in group:
             if tag == "equal":
-                yield from _kind("same", old[old_from:old_to])
+                yield from (("same", line) for line in old[old_from:old_to])
             else:
-                yield from _kind("removed", old[old_from:old_to])
-                yield from _kind("added", new[new_from:new_to])
+                yield from (("removed", line) for line in old[old_from:old_to])
+                yield from (("added", line) for line in new[new_from:new_to])
         end = group[-1][2]
     yield from _gap(len(old) - end)
 
 
-def _kind(kind: Kind, texts: list[str]) -> Iterator[DiffLine]:
-    return (DiffLine(kind, text) for text in texts)
-
-
-def _gap(count: int) -> Iterator[DiffLine]:
+def _gap(count: int) -> Iterator[tuple[Kind, str]]:
     if count:
-        yield DiffLine("gap", f"{count} unchanged line{'s' if count > 1 else ''}")
+        yield "gap", f"{count} unchanged line{'s' if count > 1 else ''}"

@@ -70,18 +70,15 @@ def _check_functions(tree: dict[str, Any]) -> None:
         node = waiting.pop()
         children = [child for child in node.get("children", ()) if isinstance(child, dict)]
         waiting.extend(children)
-        if node["type"] == "function_expression":
-            _check_function(node["value"], len(children))
-
-
-def _check_function(name: str, given: int) -> None:
-    spec = FUNCTIONS.get(name)
-    if spec is None:
-        raise MaskError(f"Masks have no function {name}(). They have: {', '.join(sorted(FUNCTIONS))}.")
-    signature = spec["signature"]
-    is_open = bool(signature and signature[-1].get("variadic"))
-    if given < len(signature) or (given > len(signature) and not is_open):
-        raise MaskError(f"The function {name}() takes {len(signature)} arguments, not {given}.")
+        if node["type"] != "function_expression":
+            continue
+        name, given = node["value"], len(children)
+        if name not in FUNCTIONS:
+            raise MaskError(f"Masks have no function {name}(). They have: {', '.join(sorted(FUNCTIONS))}.")
+        signature = FUNCTIONS[name]["signature"]
+        is_open = bool(signature and signature[-1].get("variadic"))
+        if given < len(signature) or (given > len(signature) and not is_open):
+            raise MaskError(f"The function {name}() takes {len(signature)} arguments, not {given}.")
 
 
 class _Interpreter(visitor.TreeInterpreter):

@@ -1,5 +1,6 @@
-"""Reads of rows within a limit of bytes, and of related rows that may be deleted."""
+"""Reads of rows within a limit of bytes, of related rows that may be deleted, and of values of an indexed column."""
 
+from collections.abc import Iterator
 from functools import reduce
 from itertools import accumulate
 from operator import add
@@ -45,7 +46,11 @@ def first_within(rows: models.QuerySet[M], most: int, max_bytes: int) -> tuple[l
     Returns at least one and at most `most` rows. Lengths are queried first, so that excess rows are never read.
     """
     left_out, _ = rows.query.deferred_loading
-    large = [_length_of(field) for field in large_columns(rows.model) if field.name not in left_out]
+    large = [
+        OctetLength(Cast(field.name, models.TextField()) if isinstance(field, models.JSONField) else field.name)
+        for field in large_columns(rows.model)
+        if field.name not in left_out
+    ]
     if not large:
         found = list(rows[: most + 1])
         return found[:most], len(found) > most
@@ -55,7 +60,10 @@ def first_within(rows: models.QuerySet[M], most: int, max_bytes: int) -> tuple[l
     return list(rows[:taken]), len(lengths) > taken
 
 
-def _length_of(field: "models.Field[Any, Any]") -> OctetLength:
-    if isinstance(field, models.JSONField):
-        return OctetLength(Cast(field.name, models.TextField()))
-    return OctetLength(field.name)
+def distinct_values(rows: models.QuerySet[Any], column: str) -> Iterator[Any]:
+    """Yield the values of an indexed column, NULL excluded, by a look-up for each instead of a scan."""
+    rows = rows.filter(**{f"{column}__isnull": False}).order_by(column)
+    value = rows.values_list(column, flat=True).first()
+    while value is not None:
+        yield value
+        value = rows.filter(**{f"{column}__gt": value}).values_list(column, flat=True).first()

@@ -7,7 +7,7 @@ _NUL, _INSTEAD = "\x00", "�"
 
 def is_storable(text: str) -> bool:
     """Return whether columns accept a text unchanged: it has no NUL and no lone surrogate."""
-    return _NUL not in text and _is_unicode(text)
+    return _NUL not in text and text.encode(errors="ignore").decode() == text
 
 
 def for_column(text: str, longest: int) -> str:
@@ -35,11 +35,3 @@ def has_nul(value: Any, encoded: bytes) -> bool:
     Only the value shows whether the six characters are an escape: in a pattern, a backslash may stand before them.
     """
     return b"\\u0000" in encoded and sanitized_json(value) != value
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -50,7 +50,7 @@ def netloc_of(url: str) -> str:
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether a host is the computer of whoever opens it, in every form that browsers understand."""
+    """Whether a host is the computer of the user who opens it, in every form that browsers understand."""
     name = host.lower().strip("[]").rstrip(".")
     if name == LOCALHOST or name.endswith(f".{LOCALHOST}"):
         return True

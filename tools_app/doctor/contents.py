@@ -10,17 +10,18 @@ from django.core.cache import cache as default_cache
 from django.core.cache.backends.locmem import LocMemCache
 from django.utils import timezone
 
-from tools_app.audit.checkpoints import signing, witness
+from tools_app.audit.checkpoints import statements, witness
+from tools_app.audit.verification.claims import missing_from
 from tools_app.audit.verification.report import Report
-from tools_app.audit.verification.witness import missing_from
 from tools_app.catalog import authoring
+from tools_app.catalog.kinds import base as kinds
 from tools_app.catalog.kinds.django.view_calls import ViewCall
 from tools_app.catalog.kinds.python import runner as python
 from tools_app.core import encryption
 from tools_app.doctor import configuration
 from tools_app.doctor.findings import Finding, grade, ok, problem
 from tools_app.identity.issuers import saml_metadata
-from tools_app.models import ApiKey, Call, Checkpoint, Issuer, IssuerProtocol, Secret, Tenant, Tool, ToolKind
+from tools_app.models import ApiKey, Call, Checkpoint, Issuer, IssuerProtocol, Secret, Tenant, Tool
 from tools_app.protocol.schema import CompiledSchema, InvalidSchema
 from tools_app.protocol.tool_schemas import arguments_schema, result_schema
 from tools_app.tenants.keys import expiring_soon, without_connections
@@ -31,9 +32,9 @@ MAX_CHECKPOINT_AGE = timedelta(minutes=15)
 
 def tools() -> Iterator[Finding]:
     """Check for tools that no installed app registers."""
-    registered = python.all_registered()
-    rows = Tool.objects.filter(kind=ToolKind.PYTHON, enabled=True, tenant__is_active=True).select_related("tenant")
-    missing = [f"{row.tenant.slug}/{row.name}" for row in rows if row.config.get("function", "") not in registered]
+    rows = Tool.objects.filter(kind__in=kinds.following_code(), enabled=True, tenant__is_active=True)
+    rows = rows.select_related("tenant")
+    missing = [f"{row.tenant.slug}/{row.name}" for row in rows if any(kinds.kind_of(row.kind).faults(row))]
     yield grade(
         "tools",
         f"no installed app registers {_name_list(missing)}" if missing else "the code of all tools is installed",
@@ -77,9 +78,16 @@ def _counts_per_process(throttle: Any) -> bool:
 
 def tool_schemas() -> Iterator[Finding]:
     """Check for written tools that are left out because a stored schema is no longer valid."""
-    non_code_tools = Tool.objects.exclude(kind=ToolKind.PYTHON).defer("generated")
+    non_code_tools = Tool.objects.exclude(kind__in=kinds.following_code()).defer("generated")
     rows = non_code_tools.filter(enabled=True, tenant__is_active=True).select_related("tenant")
-    faults = {f"{row.tenant.slug}/{row.name}": problem for row in rows.iterator() if (problem := _schema_problem(row))}
+    faults = {}
+    for row in rows.iterator():
+        try:
+            lenient = kinds.kind_of(row.kind).lenient
+            CompiledSchema(arguments_schema(row.input_schema), lenient=lenient)
+            CompiledSchema(result_schema(row.output_schema), lenient=lenient)
+        except InvalidSchema as error:
+            faults[f"{row.tenant.slug}/{row.name}"] = str(error)
     first_fault = next(iter(faults.values()), "")
     yield grade(
         "tool schemas",
@@ -91,7 +99,12 @@ def tool_schemas() -> Iterator[Finding]:
 
 def secrets() -> Iterator[Finding]:
     """Check for secrets of tenants that the current secret key cannot decrypt."""
-    undecryptable = [f"{secret.tenant.slug}/{secret.name}" for secret in _secrets() if not _can_decrypt(secret)]
+    undecryptable = []
+    for secret in Secret.objects.select_related("tenant").iterator():
+        try:
+            authoring.decrypt_secret(secret)
+        except encryption.DecryptionError:
+            undecryptable.append(f"{secret.tenant.slug}/{secret.name}")
     yield grade(
         "secrets",
         f"encrypted with another key: {_name_list(undecryptable)}" if undecryptable else "all can be decrypted",
@@ -149,7 +162,7 @@ def witness_file() -> Iterator[Finding]:
     report = Report()
     try:
         lines = witness.lines()
-        missing = missing_from(lines, signing.known_keys(), report)
+        missing = missing_from(lines, statements.known_keys(), report)
     except OSError as error:
         yield problem(
             "witness file", f"{witness.path()}: {error.strerror}", "Allow the hub's user to read and write it."
@@ -168,28 +181,6 @@ def witness_file() -> Iterator[Finding]:
         "It is created with the next checkpoint. If it existed before, it was deleted.",
         is_warning=is_missing or bool(report.findings),
     )
-
-
-def _secrets() -> Iterator[Secret]:
-    return Secret.objects.select_related("tenant").iterator()
-
-
-def _can_decrypt(secret: Secret) -> bool:
-    try:
-        authoring.decrypt_secret(secret)
-    except encryption.DecryptionError:
-        return False
-    return True
-
-
-def _schema_problem(row: Tool) -> str:
-    try:
-        lenient = row.kind == ToolKind.UPSTREAM
-        CompiledSchema(arguments_schema(row.input_schema), lenient=lenient)
-        CompiledSchema(result_schema(row.output_schema), lenient=lenient)
-    except InvalidSchema as problem:
-        return str(problem)
-    return ""
 
 
 def _name_list(names: Sequence[str]) -> str:

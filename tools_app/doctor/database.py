@@ -30,11 +30,8 @@ SYNCHRONOUS_FULL = 2
 def reachable() -> Iterator[Finding]:
     """Check that the database answers. The next checks require it."""
     connection.ensure_connection()
-    yield ok("database", f"{connection.display_name} {_version()} is available")
-
-
-def _version() -> str:
-    return ".".join(map(str, connection.get_database_version()))
+    version = ".".join(map(str, connection.get_database_version()))
+    yield ok("database", f"{connection.display_name} {version} is available")
 
 
 def migrations() -> Iterator[Finding]:

@@ -41,15 +41,12 @@ def python() -> Iterator[Finding]:
 
 def packages() -> Iterator[Finding]:
     """Check the installed packages against the requirements."""
-    problems = [message for text in _required() if (message := _requirement_problem(Requirement(text)))]
+    required = [Requirement(text) for text in requires("mcphub") or [] if "extra ==" not in text]
+    problems = [message for requirement in required if (message := _requirement_problem(requirement))]
     for message in problems:
         yield problem("packages", message, "Reinstall the hub: pip install -c constraints.txt -e .")
     if not problems:
         yield ok("packages", "all required packages are installed in supported versions")
-
-
-def _required() -> list[str]:
-    return [text for text in requires("mcphub") or [] if "extra ==" not in text]
 
 
 def _requirement_problem(requirement: Requirement) -> str:

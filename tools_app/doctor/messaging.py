@@ -46,7 +46,11 @@ def _redis_server(about: str, url: str) -> Iterator[Finding]:
     from redis import Redis  # noqa: PLC0415
 
     with Redis.from_url(url, socket_timeout=REDIS_SECONDS, socket_connect_timeout=REDIS_SECONDS) as server:
-        latencies = [_ping(server) for _ in range(PINGS)]
+        latencies = []
+        for _ in range(PINGS):
+            started_at = perf_counter()
+            server.ping()
+            latencies.append(perf_counter() - started_at)
         info: dict[str, Any] = dict(server.info())
     latency = median(latencies)
     yield grade(
@@ -57,12 +61,6 @@ def _redis_server(about: str, url: str) -> Iterator[Finding]:
         is_warning=latency > SLOW_PING_SECONDS,
     )
     yield from _memory(about, info)
-
-
-def _ping(server: Any) -> float:
-    started_at = perf_counter()
-    server.ping()
-    return perf_counter() - started_at
 
 
 def _memory(about: str, info: dict[str, Any]) -> Iterator[Finding]:
@@ -160,13 +158,10 @@ def workers() -> Iterator[Finding]:
         is_problem=bool(without_task),
     )
     replies = current_app.control.broadcast(CODE, reply=True, timeout=WORKER_TIMEOUT_SECONDS)
-    yield _code_finding({name: digest for reply in replies or () for name, digest in reply.items()})
-
-
-def _code_finding(answers: Mapping[str, Any]) -> Finding:
+    digests = {name: digest for reply in replies or () for name, digest in reply.items()}
     own_digest = code_digest()
-    outdated = sorted(name for name, digest in answers.items() if digest != own_digest)
-    return grade(
+    outdated = sorted(name for name, digest in digests.items() if digest != own_digest)
+    yield grade(
         "worker code",
         f"{', '.join(outdated)} run a different version of the code" if outdated else "the same as in this process",
         "Restart these workers, or deploy the same version to all.",

@@ -117,7 +117,7 @@ def _reached(targets: list[Target]) -> list[str]:
             "network": settings.MCPHUB_UPSTREAM_NETWORK,
             "cgroup": "",
         }
-        ran = subprocess.run(  # noqa: S603 - the hub's own scripts
+        completed = subprocess.run(  # noqa: S603 - the hub's own scripts
             [
                 *(sys.executable, "-I", "-S", str(stdio.LAUNCHER), str(os.getpid())),
                 *(orjson.dumps(specification).decode(), sys.executable, "-I", "-S", str(PROBE)),
@@ -130,6 +130,6 @@ def _reached(targets: list[Target]) -> list[str]:
             timeout=PROBE_SECONDS,
             check=False,
         )
-    if ran.returncode:
-        raise OSError(ran.stderr.strip()[-500:] or f"exit code {ran.returncode}")
-    return ran.stdout.splitlines()
+    if completed.returncode:
+        raise OSError(completed.stderr.strip()[-500:] or f"exit code {completed.returncode}")
+    return completed.stdout.splitlines()

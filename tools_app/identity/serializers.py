@@ -516,7 +516,7 @@ class ServiceClientDocument(Document, ServiceClientRow):
         ):
             raise serializers.ValidationError(SEVERAL)
         toolset = attrs["toolset"]
-        if toolset is not None and toolset not in self.context["names"]["toolsets"]:
+        if toolset is not None and toolset not in self.context["rows"]["toolsets"]:
             raise serializers.ValidationError({"toolset": [f"there is no toolset with the name {toolset!r}."]})
         if public_keys is None:
             message = "this client signs its requests: its public keys are missing. Write them, or use another name."

@@ -4,7 +4,6 @@ Calls are checked by the compiled validator; this module is slower and reports w
 fetches anything: a schema may refer only to itself (tools, §Security Considerations: no remote `$ref`).
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
@@ -17,7 +16,6 @@ from jsonschema import (
     Draft201909Validator,
     Draft202012Validator,
     FormatChecker,
-    ValidationError,
 )
 
 from tools_app.protocol import schema_bounds
@@ -77,29 +75,18 @@ def check_schema(schema: Any) -> list[SchemaProblem]:
     """Return the errors of a JSON Schema under the dialect of its `$schema`, 2020-12 by default."""
     if not isinstance(schema, dict):
         return [SchemaProblem((), "a schema is a JSON object.")]
-    dialect = _dialect(schema)
+    named = schema.get("$schema", DEFAULT_DIALECT)
+    dialect = DIALECTS.get(named.rstrip("#")) if isinstance(named, str) else None
     if dialect is None:
         return [SchemaProblem(("$schema",), f"this dialect is unknown here. Known are {', '.join(DIALECTS)}.")]
-    return (
-        _too_much(schema)
-        or [*_unsupported_patterns(schema), *_broken_rules(schema, dialect)]
-        or _foreign_references(schema)
-        or _uncompilable(schema)
-    )
-
-
-def _too_much(schema: dict[str, Any]) -> list[SchemaProblem]:
-    """Return what makes a schema too expensive. Checked before anything else traverses the schema."""
     try:
+        # Before anything else traverses the schema.
         schema_bounds.check(schema)
     except schema_bounds.SchemaTooComplex as problem:
         return [SchemaProblem((), f"{problem}.")]
-    return []
-
-
-def _dialect(schema: dict[str, Any]) -> Dialect | None:
-    named = schema.get("$schema", DEFAULT_DIALECT)
-    return DIALECTS.get(named.rstrip("#")) if isinstance(named, str) else None
+    patterns = islice(pattern_problems(schema), MAX_PATTERN_FAULTS)
+    problems = [SchemaProblem(path, f"{problem}.") for path, problem in patterns] + _broken_rules(schema, dialect)
+    return problems or _foreign_references(schema) or _uncompilable(schema)
 
 
 def _broken_rules(schema: dict[str, Any], dialect: Dialect) -> list[SchemaProblem]:
@@ -112,13 +99,11 @@ def _broken_rules(schema: dict[str, Any], dialect: Dialect) -> list[SchemaProble
     else:
         return []
     errors = dialect(dialect.META_SCHEMA, format_checker=FORMATS).iter_errors(schema)
-    return [SchemaProblem(tuple(error.absolute_path), _message(error)) for error in errors]
-
-
-def _message(error: ValidationError) -> str:
     # Of several alternatives the first is the most likely: for `type` it lists the valid names.
-    cause = error.context[0] if error.context else error
-    return f"{_cut(cause.message)}."
+    return [
+        SchemaProblem(tuple(error.absolute_path), f"{_cut((error.context[0] if error.context else error).message)}.")
+        for error in errors
+    ]
 
 
 def _cut(message: str) -> str:
@@ -127,33 +112,24 @@ def _cut(message: str) -> str:
 
 def _foreign_references(schema: dict[str, Any]) -> list[SchemaProblem]:
     return [
-        SchemaProblem(path, f"{target!r} is outside of this schema: only references that start with # are followed.")
-        for path, target in _references(schema)
-        if not target.startswith("#")
-    ]
-
-
-def _references(schema: dict[str, Any]) -> Iterator[tuple[Path, str]]:
-    for path, part in subschemas(schema):
-        for keyword in sorted(REFERENCES & part.keys()):
-            if isinstance(part[keyword], str):
-                yield (*path, keyword), part[keyword]
-
-
-def _unsupported_patterns(schema: dict[str, Any]) -> list[SchemaProblem]:
-    return [
-        SchemaProblem(path, f"{problem}.") for path, problem in islice(pattern_problems(schema), MAX_PATTERN_FAULTS)
+        SchemaProblem(
+            (*path, keyword),
+            f"{part[keyword]!r} is outside of this schema: only references that start with # are followed.",
+        )
+        for path, part in subschemas(schema)
+        for keyword in sorted(REFERENCES & part.keys())
+        if isinstance(part[keyword], str) and not part[keyword].startswith("#")
     ]
 
 
 def _uncompilable(schema: dict[str, Any]) -> list[SchemaProblem]:
     """Return what the compiled validator refuses beyond the dialect's rules, such as an unresolved reference."""
+
+    def retrieve_nothing(uri: str) -> Any:
+        raise ValueError(f"{uri} is not fetched")
+
     try:
-        jsonschema_rs.validator_for(schema, retriever=_retrieve_nothing, pattern_options=LINEAR)
+        jsonschema_rs.validator_for(schema, retriever=retrieve_nothing, pattern_options=LINEAR)
     except ValueError as problem:
         return [SchemaProblem((), f"{str(problem).splitlines()[0]}.")]
     return []
-
-
-def _retrieve_nothing(uri: str) -> Any:
-    raise ValueError(f"{uri} is not fetched")

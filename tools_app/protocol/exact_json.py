@@ -1,4 +1,4 @@
-"""JSON whose numbers pass unchanged, whatever their length.
+"""JSON whose numbers of any length pass unchanged.
 
 orjson reads a number that neither 64 bits nor a float hold as the nearest float. Here, it becomes a Decimal, which is
 written with the same digits. A number beyond the range of a float, or of more than MAX_NUMBER_LENGTH characters, is an

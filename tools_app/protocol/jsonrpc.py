@@ -88,7 +88,7 @@ def decode(
 def _deeper_than(value: Any, limit: int) -> bool:
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(limit):
-        level = [child for node in level for child in _children(node) if isinstance(child, dict | list)]
+        level = _inner_containers(level)
         if not level:
             return False
     return bool(level)
@@ -107,10 +107,6 @@ def _containers(body: bytes | bytearray) -> int:
     return count
 
 
-def _children(node: Any) -> Any:
-    return node.values() if isinstance(node, dict) else node
-
-
 def message(value: Any) -> Message:
     """Convert a decoded JSON object into a message (base protocol, §Messages)."""
     if not isinstance(value, dict):
@@ -121,7 +117,11 @@ def message(value: Any) -> Message:
         return Malformed(RpcError(INVALID_REQUEST, f"Invalid request: {fault}."))
     if value.get("jsonrpc") != "2.0":
         return Malformed(RpcError(INVALID_REQUEST, "Invalid request: 'jsonrpc' must be \"2.0\"."), id)
-    return _call(value, id) if "method" in value else _response(value, id)
+    if "method" in value:
+        return _call(value, id)
+    if id is None or ("result" in value) == ("error" in value):
+        return Malformed(RpcError(INVALID_REQUEST, "Invalid request: neither a request nor a response."), id)
+    return Response(id, value.get("result"), value.get("error"))
 
 
 def _call(value: dict[str, Any], id: RequestId | None) -> Message:
@@ -141,12 +141,6 @@ def _call(value: dict[str, Any], id: RequestId | None) -> Message:
     if problem is not None:
         return Malformed(problem, id)
     return Notification(method, params) if id is None else Request(id, method, params, meta)
-
-
-def _response(value: dict[str, Any], id: RequestId | None) -> Message:
-    if id is None or ("result" in value) == ("error" in value):
-        return Malformed(RpcError(INVALID_REQUEST, "Invalid request: neither a request nor a response."), id)
-    return Response(id, value.get("result"), value.get("error"))
 
 
 def id_json(id: RequestId | None) -> bytes:
@@ -244,7 +238,7 @@ def capabilities_problem(capabilities: Mapping[str, Any], field: str) -> RpcErro
     while level:
         depth += 1
         keys += sum(len(node) for node in level if isinstance(node, dict))
-        level = [child for node in level for child in _inner_containers(node)]
+        level = _inner_containers(level)
     if depth > MAX_CAPABILITIES_DEPTH:
         return _too_large(field, f"{MAX_CAPABILITIES_DEPTH} levels")
     if keys > MAX_CAPABILITIES_KEYS:
@@ -289,9 +283,14 @@ def check_text(value: str, field: str, longest: int) -> None:
         raise RpcError(INVALID_PARAMS, f"params.{field} holds the character U+0000.", {"field": field}, status=400)
 
 
-def _inner_containers(node: Any) -> list[Any]:
-    inner = node.values() if isinstance(node, dict) else node
-    return [child for child in inner if isinstance(child, dict | list)]
+def _inner_containers(level: list[Any]) -> list[Any]:
+    """Return the objects and lists of the next level."""
+    return [
+        child
+        for node in level
+        for child in (node.values() if isinstance(node, dict) else node)
+        if isinstance(child, dict | list)
+    ]
 
 
 def _too_large(field: str, bound: str) -> RpcError:

@@ -53,7 +53,8 @@ class CompiledSchema:
             schema_bounds.check(schema)
             if lenient:
                 schema = without_unchecked_patterns(schema)
-            _check_patterns(schema)
+            for path, problem in pattern_problems(schema):
+                raise InvalidSchema(f"{'.'.join(map(str, path)) or 'the schema'}: {problem}")
             self._weigh(schema)
             self._validator = jsonschema_rs.validator_for(
                 dict(schema), retriever=_refuse, validate_formats=True, pattern_options=LINEAR
@@ -136,11 +137,6 @@ def _levels(value: Any) -> int:
     ]:
         levels += 1
     return levels
-
-
-def _check_patterns(schema: Mapping[str, Any]) -> None:
-    for path, problem in pattern_problems(schema):
-        raise InvalidSchema(f"{'.'.join(map(str, path)) or 'the schema'}: {problem}")
 
 
 def _problems(error: Any) -> list[FieldProblem]:

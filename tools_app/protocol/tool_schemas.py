@@ -1,4 +1,4 @@
-"""Schemas of tools in the form that every client accepts, whoever wrote them.
+"""Schemas of tools of any origin, in the form that every client accepts.
 
 The specification's own schemas require the type "object", and objects as the schemas of properties (tools, §Tool). The
 official TypeScript clients refuse a whole list for one tool that says the same in another way, so it is rewritten.

@@ -1,7 +1,7 @@
 """Periodic work of a process: its heartbeat and, in another thread, sweeps and the writing of buffered data.
 
 A process without a heartbeat is considered dead, with all its calls. So nothing may block the heartbeat: a hanging
-Redis blocks other chores for seconds.
+Redis blocks other tasks for seconds.
 """
 
 import logging
@@ -17,10 +17,10 @@ from django.utils import timezone
 from tools_app.alerts import runner
 from tools_app.audit.checkpoints import signer
 from tools_app.audit.recorder import denials, recorder
-from tools_app.audit.retention.daily import Daily
+from tools_app.audit.retention import Daily
 from tools_app.audit.stats import storage
 from tools_app.calls import limits, parked, sessions, sweeper, upstream_tasks
-from tools_app.catalog.kinds.openapi import reading as api_sources
+from tools_app.catalog.kinds.openapi.sources import documents as api_sources
 from tools_app.core.process.runtime import Service
 from tools_app.core.process.threads import Job, start_thread
 from tools_app.core.telemetry import snapshots
@@ -29,7 +29,7 @@ from tools_app.identity.oauth import pruning
 from tools_app.models import CallAnswer, CallInput, SessionMessage
 from tools_app.runtime import metrics_publisher
 from tools_app.tenants import last_used
-from tools_app.upstreams.credentials import owners, refresh
+from tools_app.upstreams.credentials import refresh, store
 
 log = logging.getLogger(__name__)
 
@@ -39,19 +39,19 @@ JOB_CLOSE_SECONDS = 2.0
 # A client's answer is read at once, or the call that asked has ended.
 INPUTS_LIVE = timedelta(hours=1)
 
-Chore = tuple[float, Callable[[], object]]
+Task = tuple[float, Callable[[], object]]
 
 
-def heartbeat(kind: str) -> list[Chore]:
-    """Return the chores that only the database may delay, with their intervals in seconds."""
+def heartbeat(kind: str) -> list[Task]:
+    """Return the tasks that only the database may delay, with their intervals in seconds."""
     return [
         (0.25, sweeper.stop_cancelled),
         (1.0, lambda: sweeper.send_heartbeat(kind)),
     ]
 
 
-def chores() -> list[Chore]:
-    """Return the other chores, with their intervals in seconds."""
+def periodic_tasks() -> list[Task]:
+    """Return the other tasks, with their intervals in seconds."""
     return [
         (1.0, sweeper.Sweeper().sweep),
         (1.0, sweeper.Requeuer().requeue_forgotten),
@@ -63,7 +63,7 @@ def chores() -> list[Chore]:
         (signer.EVERY_SECONDS, signer.sign),
         (30.0, sessions.end_idle),
         (60.0, drop_old_answers),
-        (owners.EVERY_SECONDS, owners.delete_unusable),
+        (store.DELETE_EVERY_SECONDS, store.delete_unusable),
         (pruning.EVERY_SECONDS, pruning.prune),
         (storage.MERGE_SECONDS, storage.merge),
     ]
@@ -77,15 +77,15 @@ def drop_old_answers() -> None:
 
 
 class Housekeeper:
-    """The two housekeeping threads. A chore that fails is logged and runs again at its next interval."""
+    """The two housekeeping threads. A task that fails is logged and runs again at its next interval."""
 
     def __init__(self, kind: str) -> None:
         self._pruning = Daily()
         self._alerts = runner.AlertRunner()
         self._directory = Job("directory", lambda stopping: directory.check(lambda: not stopping.is_set()))
         self._stopping = threading.Event()
-        self._heart = start_thread("heart", lambda: self._work(heartbeat(kind)))
-        tasks = [
+        self._heartbeat = start_thread("heartbeat", lambda: self._work(heartbeat(kind)))
+        more = [
             (api_sources.POLL_SECONDS, api_sources.read_waiting),
             (60.0, self._pruning.prune_if_due),
             (runner.TICK_SECONDS, self._alerts.run_if_chosen),
@@ -94,21 +94,21 @@ class Housekeeper:
         ]
         if kind == "web":
             # Calls of upstreams run in web processes.
-            tasks.append((1.0, upstream_tasks.UpstreamTaskSweeper().sweep))
-        self._house = start_thread("housekeeping", lambda: self._work([*chores(), *tasks], self._farewell))
+            more.append((1.0, upstream_tasks.UpstreamTaskSweeper().sweep))
+        self._thread = start_thread("housekeeping", lambda: self._work([*periodic_tasks(), *more], self._finish))
 
     def stop(self) -> None:
         """Write buffered data, delete the process row, and end the threads."""
         self._stopping.set()
-        self._house.join(CLOSE_SECONDS)
+        self._thread.join(CLOSE_SECONDS)
 
-    def _work(self, chores: list[Chore], at_last: Callable[[], object] = lambda: None) -> None:
-        due = [0.0] * len(chores)
+    def _work(self, tasks: list[Task], at_last: Callable[[], object] = lambda: None) -> None:
+        due = [0.0] * len(tasks)
         while not self._stopping.wait(TICK_SECONDS):
-            _do_what_is_due(chores, due)
+            _do_what_is_due(tasks, due)
         at_last()
 
-    def _farewell(self) -> None:
+    def _finish(self) -> None:
         for job in (self._alerts.job, self._directory):
             job.stop(JOB_CLOSE_SECONDS)
         api_sources.reader.stop()
@@ -116,7 +116,7 @@ class Housekeeper:
             last_used.write()
             denials.flush(at_once=True)
         # A later heartbeat would create the deleted process row again.
-        self._heart.join(CLOSE_SECONDS)
+        self._heartbeat.join(CLOSE_SECONDS)
         # While the recorder runs, records are unsigned: the process row is deleted after they are signed.
         with suppress(Exception):
             if recorder.current.running() is None:
@@ -124,18 +124,18 @@ class Housekeeper:
         self._pruning.job.stop(JOB_CLOSE_SECONDS)
 
 
-def _do_what_is_due(chores: list[Chore], due: list[float]) -> None:
+def _do_what_is_due(tasks: list[Task], due: list[float]) -> None:
     _do(close_old_connections)
     now = monotonic()
-    for turn, (every, chore) in enumerate(chores):
+    for turn, (every, task) in enumerate(tasks):
         if now >= due[turn]:
             due[turn] = now + every
-            _do(chore)
+            _do(task)
 
 
-def _do(chore: Callable[[], object]) -> None:
+def _do(task: Callable[[], object]) -> None:
     try:
-        chore()
+        task()
     except Exception as problem:  # noqa: BLE001 - the database may be away for a while
         log.warning("Housekeeping is postponed: %s", problem)
 

@@ -42,11 +42,9 @@ def snapshot() -> Snapshot:
 
 def tenant_names() -> Mapping[str, str]:
     """Return the slugs of tenants by id; empty if metrics are not labelled by tenant."""
-    return _answer_of(_tenant_names, {}) if settings.MCPHUB_METRICS_BY_TENANT else {}
-
-
-def _tenant_names() -> dict[str, str]:
-    return {str(id): slug for id, slug in Tenant.objects.values_list("pk", "slug")}
+    if not settings.MCPHUB_METRICS_BY_TENANT:
+        return {}
+    return _answer_of(lambda: {str(id): slug for id, slug in Tenant.objects.values_list("pk", "slug")}, {})
 
 
 def queued() -> list[Row]:

@@ -12,7 +12,7 @@ from tools_app.audit.recorder.redaction import is_secret
 from tools_app.calls import run
 from tools_app.core.process.runtime import Service
 from tools_app.core.telemetry import scrubbing, snapshots
-from tools_app.core.telemetry.registry import Snapshot, metrics_registry, say_who
+from tools_app.core.telemetry.registry import Snapshot, describe_process, metrics_registry
 from tools_app.core.telemetry.snapshots import Publisher
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def start(kind: str) -> None:
     """Start collecting metrics of this process. `kind` is "web" or "worker"."""
-    say_who(kind, hub_version())
+    describe_process(kind, hub_version())
     metrics_registry.gauge("mcphub_recorder_waiting_records", recorder.waiting)
     metrics_registry.gauge("mcphub_running_calls", lambda: len(run.running_here()))
     scrubbing.hide_arguments(is_secret)

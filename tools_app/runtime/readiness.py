@@ -71,35 +71,31 @@ PARTS: dict[str, Callable[[], None]] = {
 }
 
 
-class _Look:
+class _Results:
     """Cache of the last results."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._found: dict[str, str] = {}
+        self._statuses: dict[str, str] = {}
         self._at = 0.0
 
     def statuses(self) -> dict[str, str]:
         """Return results that are at most KEEP_SECONDS old."""
         with self._lock:
-            if not self._found or monotonic() - self._at >= KEEP_SECONDS:
-                self._found = _looked()
+            if not self._statuses or monotonic() - self._at >= KEEP_SECONDS:
+                ends = monotonic() + SECONDS
+                tries = {name: _threads().submit(with_own_connections, check) for name, check in PARTS.items()}
+                self._statuses = {name: _status(name, each, ends - monotonic()) for name, each in tries.items()}
                 self._at = monotonic()
-            return dict(self._found)
+            return dict(self._statuses)
 
 
-_last = _Look()
+_last = _Results()
 
 
 def statuses() -> dict[str, str]:
     """Return `ok` or `unavailable` for each part. The reason is only logged, as it may contain host names."""
     return _last.statuses()
-
-
-def _looked() -> dict[str, str]:
-    ends = monotonic() + SECONDS
-    tries = {name: _threads().submit(with_own_connections, check) for name, check in PARTS.items()}
-    return {name: _status(name, attempt, ends - monotonic()) for name, attempt in tries.items()}
 
 
 def _status(name: str, attempt: Future[None], seconds: float) -> str:

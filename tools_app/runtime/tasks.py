@@ -7,11 +7,10 @@ from celery import current_app, shared_task
 from celery.concurrency import prefork
 from celery.signals import worker_process_init, worker_process_shutdown, worker_ready, worker_shutdown
 
-from tools_app.audit import partitions
-from tools_app.audit.retention import retention
+from tools_app.audit import partitions, retention
 from tools_app.calls.background import worker_commands
 from tools_app.calls.background.tasks import run_call
-from tools_app.catalog.kinds.openapi import reading as api_sources
+from tools_app.catalog.kinds.openapi.sources import documents as api_sources
 from tools_app.runtime import process
 
 # Registered by their import.

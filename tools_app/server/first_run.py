@@ -20,6 +20,7 @@ DEMO_MODULE = "tools_app.mcp_tools."
 PASSWORD_LENGTH = 20
 KEY_PLACEHOLDER = "YOUR_API_KEY"
 SERVER_NAME = "mcphub"
+STOP = "Press Ctrl-C to stop."
 
 
 @dataclass(frozen=True)
@@ -53,19 +54,16 @@ def _admin() -> Credential | None:
     return Credential("" if chosen else password)
 
 
-def _demo() -> Credential | None:
-    tenant, is_new = Tenant.objects.get_or_create(slug=DEMO_SLUG, defaults={"name": "Demo", "allow_query_key": True})
-    if is_new:
-        authoring.add_code_tools(tenant, demo_tools())
-    return _demo_key(tenant)
-
-
 def demo_tools() -> list[str]:
     """Return the names of the hub's demo tools."""
     return [name for name, function in python.all_registered().items() if function.place.startswith(DEMO_MODULE)]
 
 
-def _demo_key(tenant: Tenant) -> Credential | None:
+def _demo() -> Credential | None:
+    """Create the demo tenant and its key."""
+    tenant, is_new = Tenant.objects.get_or_create(slug=DEMO_SLUG, defaults={"name": "Demo", "allow_query_key": True})
+    if is_new:
+        authoring.add_code_tools(tenant, demo_tools())
     chosen = settings.MCPHUB_DEMO_API_KEY
     existing = (
         ApiKey.objects.filter(digest=keys.digest_of(chosen)) if chosen else tenant.api_keys.filter(name=DEMO_SLUG)
@@ -78,46 +76,41 @@ def _demo_key(tenant: Tenant) -> Credential | None:
 
 def banner(url: str, first_run: FirstRun, *, demo: bool) -> str:
     """Return the banner for a terminal. It contains secrets only if they were just created."""
-    parts = [_addresses(url, demo=demo), _sign_in(first_run.admin_password)]
-    if demo:
-        parts += [_api_key(first_run.demo_key), _connect(url, first_run.demo_key)]
-    else:
-        parts.append("API key  create a tenant and an API key in the admin.")
-    return "\n\n".join([*parts, "Press Ctrl-C to stop."])
-
-
-def _addresses(url: str, *, demo: bool) -> str:
     tenant = f"\nTenant   {url}/t/{DEMO_SLUG}/mcp" if demo else ""
-    return f"mcphub is running.\n\nMCP      {url}/mcp{tenant}\nAdmin    {url}/admin/"
-
-
-def _sign_in(password: Credential | None) -> str:
+    parts = [f"mcphub is running.\n\nMCP      {url}/mcp{tenant}\nAdmin    {url}/admin/"]
+    password, key = first_run.admin_password, first_run.demo_key
     if password is None:
-        return (
+        parts.append(
             f"Sign in  as {ADMIN_USERNAME} with your password. "
             f"To reset it: python manage.py changepassword {ADMIN_USERNAME}"
         )
-    if not password.value:
-        return f"Sign in  as {ADMIN_USERNAME} with the password from MCPHUB_ADMIN_PASSWORD."
-    return f"Sign in  as {ADMIN_USERNAME} with the password {password.value}\n         It is shown only once."
-
-
-def _api_key(key: Credential | None) -> str:
+    elif not password.value:
+        parts.append(f"Sign in  as {ADMIN_USERNAME} with the password from MCPHUB_ADMIN_PASSWORD.")
+    else:
+        parts.append(
+            f"Sign in  as {ADMIN_USERNAME} with the password {password.value}\n         It is shown only once."
+        )
+    if not demo:
+        return "\n\n".join([*parts, "API key  create a tenant and an API key in the admin.", STOP])
     if key is None:
-        return (
+        parts.append(
             "API key  your existing key. To issue another one: "
             f"python manage.py issue_key --tenant {DEMO_SLUG} --name NAME"
         )
-    if not key.value:
-        return "API key  the one from MCPHUB_DEMO_API_KEY."
-    return f"API key  {key.value}\n         It is shown only once."
-
-
-def _connect(url: str, key: Credential | None) -> str:
+    elif not key.value:
+        parts.append("API key  the one from MCPHUB_DEMO_API_KEY.")
+    else:
+        parts.append(f"API key  {key.value}\n         It is shown only once.")
     key_text = key.value if key and key.value else KEY_PLACEHOLDER
-    line = clients.claude_command(SERVER_NAME, f"{url}/mcp", key_text)
-    snippet = clients.client_json(SERVER_NAME, f"{url}/mcp", key_text)
-    without_key = (
-        f"Connect a client with the URL alone: {url}/mcp\nIt opens your browser, where you sign in as {ADMIN_USERNAME}."
+    alone = f"Connect a client with the URL alone: {url}/mcp"
+    return "\n\n".join(
+        [
+            *parts,
+            f"{alone}\nIt opens your browser, where you sign in as {ADMIN_USERNAME}.",
+            "Connect Claude Code with the key:",
+            clients.claude_command(SERVER_NAME, f"{url}/mcp", key_text),
+            "Any other client:",
+            clients.client_json(SERVER_NAME, f"{url}/mcp", key_text),
+            STOP,
+        ]
     )
-    return f"{without_key}\n\nConnect Claude Code with the key:\n\n{line}\n\nAny other client:\n\n{snippet}"

@@ -61,28 +61,21 @@ def check_servers() -> None:
     """Connect to each server in the settings. Raises CommandError for the first that does not answer."""
     redis_url, broker_url = settings.REDIS_URL, settings.CELERY_BROKER_URL
     if redis_url:
-        _reach_redis(redis_url)
+        # Imported here: the embedded hub does not need the extra.
+        from redis import Redis, RedisError  # noqa: PLC0415
+
+        timeouts = {"socket_timeout": CONNECT_SECONDS, "socket_connect_timeout": CONNECT_SECONDS}
+        try:
+            with Redis.from_url(redis_url, **timeouts) as server:
+                server.ping()
+        except (RedisError, OSError, ValueError) as problem:
+            raise CommandError(_unavailable_message("Redis", problem, "REDIS_URL")) from problem
     if broker_url != redis_url and not broker_url.startswith("memory:"):
-        _reach_broker()
-
-
-def _reach_redis(url: str) -> None:
-    # Imported here: the embedded hub does not need the extra.
-    from redis import Redis, RedisError  # noqa: PLC0415
-
-    try:
-        with Redis.from_url(url, socket_timeout=CONNECT_SECONDS, socket_connect_timeout=CONNECT_SECONDS) as server:
-            server.ping()
-    except (RedisError, OSError, ValueError) as problem:
-        raise CommandError(_unavailable_message("Redis", problem, "REDIS_URL")) from problem
-
-
-def _reach_broker() -> None:
-    try:
-        with current_app.connection_for_write(connect_timeout=CONNECT_SECONDS) as broker_connection:
-            broker_connection.ensure_connection(max_retries=1, interval_start=0, timeout=CONNECT_SECONDS)
-    except (KombuError, BrokerError, OSError) as problem:
-        raise CommandError(_unavailable_message("The broker", problem, "CELERY_BROKER_URL")) from problem
+        try:
+            with current_app.connection_for_write(connect_timeout=CONNECT_SECONDS) as broker_connection:
+                broker_connection.ensure_connection(max_retries=1, interval_start=0, timeout=CONNECT_SECONDS)
+        except (KombuError, BrokerError, OSError) as problem:
+            raise CommandError(_unavailable_message("The broker", problem, "CELERY_BROKER_URL")) from problem
 
 
 def _unavailable_message(server_name: str, problem: Exception, variable: str) -> str:

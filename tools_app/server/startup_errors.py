@@ -81,7 +81,9 @@ def _missing_module(error: BaseException) -> str | None:
     if package in app_packages:
         return f"MCPHUB_APPS: there is no module {error.name}. Check the spelling."
     hub_packages = {app.partition(".")[0] for app in settings.INSTALLED_APPS} if settings.configured else set()
-    return f"{package} is required but not installed. Run pip install -e . again." if package in hub_packages else None
+    if package not in hub_packages:
+        return None
+    return f"{error.name} is required but not installed. Run pip install -e . again."
 
 
 def _configuration(error: BaseException) -> str | None:

@@ -15,7 +15,7 @@ from celery.worker import WorkController, state
 from celery.worker.control import control_command
 from django.conf import settings
 
-from tools_app.catalog.kinds.openapi import reading as api_sources
+from tools_app.catalog.kinds.openapi.sources import documents as api_sources
 from tools_app.core.process.threads import start_thread
 
 START_SECONDS = 10.0

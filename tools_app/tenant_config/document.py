@@ -4,30 +4,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import orjson
+from django.db import models
+
 from tools_app.core.yaml_events import YamlError
 from tools_app.models import Tenant
-from tools_app.tenant_config.fields import (
-    DOCUMENT_SECTIONS,
-    SECTIONS,
-    TENANT_FIELDS,
-    DocumentSection,
-    Row,
-    Section,
-    Source,
-    is_json,
-    type_fault,
-)
 from tools_app.tenant_config.reader import Path, dotted, parse
+from tools_app.tenant_config.sections import SECTIONS, Row
 
 FORMAT: Final = 1
-PARTS: Final = (
-    "mcphub",
-    "tenant",
-    "secrets",
-    *(section.name for section in SECTIONS),
-    *(section.name for section in DOCUMENT_SECTIONS),
+PARTS: Final = ("mcphub", "tenant", "secrets", *(section.name for section in SECTIONS))
+# All fields of the tenant's admin pages. The slug is left out: clients know the tenant by it, and it does not change.
+TENANT_FIELDS: Final = tuple(
+    field.name for field in Tenant._meta.concrete_fields if field.editable and field.name != "slug"
 )
-BY_NAME: Final = PARTS[3:]
 
 
 @dataclass(frozen=True)
@@ -62,22 +52,16 @@ def read(text: str) -> Configuration:
     """Return the configuration in a YAML text. Raises InvalidConfiguration."""
     try:
         value = parse(text)
-    except YamlError as problem:
-        raise InvalidConfiguration([Problem((), str(problem))]) from problem
+    except YamlError as error:
+        raise InvalidConfiguration([Problem((), str(error))]) from error
     problems = list(_faults(value))
     if problems:
         raise InvalidConfiguration(problems)
     return Configuration(
         tenant=value.get("tenant") or {},
         secrets=value.get("secrets"),
-        sections={name: value.get(name) for name in BY_NAME},
+        sections={section.name: value.get(section.name) for section in SECTIONS},
     )
-
-
-def source_of(section: Section, row: Row) -> Source | None:
-    """Return the source of a row, or None."""
-    found = [source for source in section.sources if source.field in row]
-    return found[0] if len(found) == 1 else None
 
 
 def _faults(value: Any) -> Iterator[Problem]:
@@ -90,9 +74,17 @@ def _faults(value: Any) -> Iterator[Problem]:
     if secrets is not None and not (isinstance(secrets, list) and all(isinstance(name, str) for name in secrets)):
         yield Problem(("secrets",), "must be a list of names.")
     for section in SECTIONS:
-        yield from _section_faults(section, value.get(section.name))
-    for documents in DOCUMENT_SECTIONS:
-        yield from _document_faults(documents, value.get(documents.name))
+        rows = value.get(section.name)
+        if rows is not None and (not isinstance(rows, dict) or len(rows) > section.most):
+            message = f"must be an object of at most {section.most} {section.words} by their {section.serializer.key}s."
+            yield Problem((section.name,), message)
+        elif rows is not None:
+            for name, row in rows.items():
+                if not isinstance(row, dict):
+                    yield Problem((section.name, name), "must be an object with its fields.")
+                # The contents of a file are bytes.
+                elif not _is_json({field: held for field, held in row.items() if not isinstance(held, bytes)}):
+                    yield Problem((section.name, name), "has a value that is not JSON.")
 
 
 def _tenant_faults(settings: Any) -> Iterator[Problem]:
@@ -103,58 +95,38 @@ def _tenant_faults(settings: Any) -> Iterator[Problem]:
         return
     yield from _unknown(settings, TENANT_FIELDS, ("tenant",))
     for name in TENANT_FIELDS:
-        if name in settings and (fault := type_fault(Tenant, name, settings[name])):
+        if name in settings and (fault := _type_fault(name, settings[name])):
             yield Problem(("tenant", name), fault)
 
 
-def _section_faults(section: Section, rows: Any) -> Iterator[Problem]:
-    if rows is None:
-        return
-    if not isinstance(rows, dict) or len(rows) > section.most:
-        wanted = f"must be an object of at most {section.most} {section.name} by their {section.key}s."
-        yield Problem((section.name,), wanted)
-        return
-    for name, row in rows.items():
-        yield from _row_faults(section, row, (section.name, name))
+def _type_fault(name: str, value: Any) -> str | None:
+    """Return what is wrong with the type of a setting's value, before the model validates the value itself."""
+    field = Tenant._meta.get_field(name)
+    assert isinstance(field, models.Field)
+    if value is None and field.null:
+        return None
+    expected: Any
+    match field:
+        case models.BooleanField():
+            expected, message = bool, "Must be true or false."
+        case models.IntegerField():
+            expected, message = int, "Must be a whole number."
+        case models.JSONField():
+            expected, message = (list, "Must be a list.") if field.get_default() == [] else (dict, "Must be an object.")
+        case _:
+            expected, message = str, "Must be a string. Use quotes if YAML reads it as another type."
+    if isinstance(value, expected) and isinstance(value, bool) == (expected is bool) and _is_json(value):
+        return None
+    return message + (" Remove the field for no value." if field.null else "")
 
 
-def _row_faults(section: Section, row: Any, path: Path) -> Iterator[Problem]:
-    if not isinstance(row, dict):
-        yield Problem(path, "must be an object with its fields.")
-        return
-    if not section.sources:
-        yield from _unknown(row, section.fields, path)
-        yield from _type_faults(section, row, section.fields, path)
-        return
-    source = source_of(section, row)
-    if source is None:
-        one_of = ", ".join(source.field for source in section.sources)
-        yield Problem(path, f"must have exactly one of {one_of}.")
-        return
-    yield from _unknown(row, (source.field, *source.others), path)
-    value = row[source.field]
-    if not isinstance(value, source.type) or not (source.type is bytes or is_json(value)):
-        yield Problem((*path, source.field), source.wanted)
-    yield from _type_faults(section, row, source.others, path)
-
-
-def _type_faults(section: Section, row: Row, names: tuple[str, ...], path: Path) -> Iterator[Problem]:
-    for name in names:
-        if name in row and (fault := type_fault(section.model, name, row[name])):
-            yield Problem((*path, name), fault)
-
-
-def _document_faults(section: DocumentSection, rows: Any) -> Iterator[Problem]:
-    if rows is None:
-        return
-    if not isinstance(rows, dict) or len(rows) > section.most:
-        yield Problem((section.name,), f"must be an object of at most {section.most} {section.words} by their names.")
-        return
-    for name, row in rows.items():
-        if not isinstance(row, dict):
-            yield Problem((section.name, name), "must be an object with its fields.")
-        elif not is_json(row):
-            yield Problem((section.name, name), "has a value that is not JSON.")
+def _is_json(value: Any) -> bool:
+    """Whether JSON can represent this value: it cannot represent bytes."""
+    try:
+        orjson.dumps(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _unknown(given: Mapping[str, Any], known: tuple[str, ...], path: Path) -> Iterator[Problem]:

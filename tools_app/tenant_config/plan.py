@@ -3,26 +3,24 @@
 from collections.abc import Iterator, Mapping
 from copy import copy
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 import orjson
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from django.db.models import RestrictedError
 
 from tools_app.catalog import authoring
-from tools_app.catalog.kinds.openapi.sources.settings import save_source
-from tools_app.catalog.toolsets import why_not_deleted
-from tools_app.core.documents import Document
-from tools_app.models import ApiSource, Prompt, Resource, Tenant, Tool, Toolset, Upstream
-from tools_app.tenant_config import builder, documents, upstreams
-from tools_app.tenant_config.document import Configuration, Problem
-from tools_app.tenant_config.export import described, described_row, own_rows, settings_of
-from tools_app.tenant_config.fields import SECTIONS, Offer, Plain, Row, Section
+from tools_app.models import Tenant
+from tools_app.tenant_config.document import TENANT_FIELDS, Configuration, Problem
+from tools_app.tenant_config.export import described, settings_of
+from tools_app.tenant_config.reader import Path
+from tools_app.tenant_config.sections import SECTIONS, Section
 from tools_app.tenant_config.steps import Plan, Step, StepAction
 from tools_app.tenants import permissions
 
 SETTINGS: Final = "settings"
-OF_AN_UPSTREAM: Final = "an upstream offers this name. Give the row another name, or the upstream another prefix."
+QUOTES: Final = "Use quotes if YAML reads it as another type."
 SUPERUSER_SETTINGS: Final = "only superusers can change this. Remove the line, or ask a superuser to apply the file."
 
 
@@ -33,17 +31,10 @@ def plan(tenant: Tenant, configuration: Configuration, by: permissions.Person | 
     """
     planned = Plan(tenant, fingerprint(tenant))
     _plan_settings(planned, configuration, by)
-    users: dict[str, list[str]] = {name: [] for name in configuration.secrets or ()}
-    sources = {source.name: source for source in tenant.api_sources.all()}
-    for section in SECTIONS:
-        wanted = configuration.sections.get(section.name)
-        if wanted is not None:
-            for user, names in _plan_section(planned, section, wanted, sources, prune=prune).items():
-                for name in names:
-                    users.setdefault(name, []).append(user)
-    documents.add_steps(planned, configuration.sections, prune=prune)
+    users = planned.missing_secrets = {name: [] for name in configuration.secrets or ()}
+    _plan_rows(planned, configuration, prune=prune)
     there = set(tenant.secrets.values_list("name", flat=True))
-    planned.missing_secrets.update({name: users[name] for name in sorted(users.keys() - there)})
+    planned.missing_secrets = {name: users[name] for name in sorted(users.keys() - there)}
     return planned
 
 
@@ -52,7 +43,15 @@ def fingerprint(tenant: Tenant) -> str:
 
     It writes no file, which may have thousands of tools.
     """
-    return sha256(orjson.dumps([described(tenant), documents.hidden_values(tenant)], default=bytes.hex)).hexdigest()
+    hidden = sorted(
+        f"{section.name} {row.name} {field} {value}"
+        for section in SECTIONS
+        if section.serializer.hidden
+        for row in section.serializer.rows(tenant)
+        for field in section.serializer.hidden
+        if (value := getattr(row, field))
+    )
+    return sha256(orjson.dumps([described(tenant), hidden], default=bytes.hex)).hexdigest()
 
 
 def _plan_settings(planned: Plan, configuration: Configuration, by: permissions.Person | None) -> None:
@@ -66,58 +65,84 @@ def _plan_settings(planned: Plan, configuration: Configuration, by: permissions.
     changed = copy(planned.tenant)
     for name, value in after.items():
         setattr(changed, name, value)
-    planned.problems.extend(builder.tenant_faults(changed))
+    try:
+        changed.clean_fields(exclude={field.name for field in changed._meta.concrete_fields} - {*TENANT_FIELDS})
+    except ValidationError as error:
+        for field, messages in error.message_dict.items():
+            planned.problems.extend(Problem(("tenant", field), message) for message in messages)
     values_before = {name: before[name] for name in after}
     planned.steps.append(Step(StepAction.CHANGE, SETTINGS, planned.tenant.slug, values_before, after))
 
 
-def _plan_section(
-    planned: Plan, section: Section, wanted: Mapping[str, Row], sources: dict[str, ApiSource], *, prune: bool
-) -> dict[str, set[str]]:
-    """Plan the rows of a section. Return the names of the secrets of each row. New sources are added to `sources`."""
-    rows = section.model._default_manager.filter(tenant=planned.tenant)
-    described_ones = own_rows(section, rows)
-    there: dict[str, Offer] = {getattr(row, section.key): row for row in described_ones}
-    foreign = set(rows.exclude(pk__in=described_ones).values_list(section.key, flat=True))
-    planned.problems.extend(
-        Problem((section.name, name), OF_AN_UPSTREAM) for name in sorted(foreign.intersection(wanted))
-    )
-    secrets: dict[str, set[str]] = {}
-    for name, row in wanted.items():
-        old = there.pop(name, None)
-        before = described_row(section, old) if old is not None else None
-        new = builder.build(section, name, row, old or section.model(tenant=planned.tenant), sources)
-        if isinstance(new, ApiSource):
-            sources[name] = new
-        faults = list(builder.faults_of(section, new, (section.name, name)))
-        planned.problems.extend(faults)
-        secrets[f"{section.word} {name}"] = builder.secrets_named_by(new)
-        after = row if faults else described_row(section, new)
-        planned.steps.extend(_steps(section, name, before, after, new))
-    planned.unchanged += len(wanted) - sum(step.kind == section.word for step in planned.steps)
-    _leave_or_delete(planned, section, there, prune=prune)
-    if len(wanted) + (0 if prune else len(there)) > section.most:
-        plural = section.model._meta.verbose_name_plural
-        planned.problems.append(
-            Problem((section.name,), f"A tenant has at most {section.most} {plural}. Delete one first.")
-        )
-    return secrets
+def _plan_rows(plan: Plan, configuration: Configuration, *, prune: bool) -> None:
+    """Add the changes of all sections to a plan, and the problems that prevent them."""
+    context: dict[str, Any] = {"tenant": plan.tenant, "rows": {}}
+    for section in SECTIONS:
+        there, wanted = section.rows(plan.tenant), configuration.sections.get(section.name)
+        context["rows"][section.name] = rows = {} if prune and wanted is not None else dict(there)
+        if wanted is None:
+            continue
+        taken = section.serializer.taken_names(plan.tenant, wanted.keys() - there.keys())
+        plan.problems.extend(Problem((section.name, name), why) for name, why in sorted(taken))
+        documents = section.serializer(context={**context, "others": []})
+        for name, row in wanted.items():
+            document = documents.of_row(name, there.pop(name, None), row)
+            _add_row(plan, section, document)
+            rows[name] = document.row or section.serializer.Meta.model(tenant=plan.tenant)
+        _add_others(plan, section, documents, there, prune=prune)
+        plan.kept.extend(f"{section.word} {name}" for name in section.serializer.left_out(plan.tenant))
+        if not prune and len(wanted) + len(there) > section.most:
+            message = f"A tenant has at most {section.most} {section.words}. Delete one first."
+            plan.problems.append(Problem((section.name,), message))
 
 
-def _steps(section: Section, name: str, before: Row | None, after: Row, row: Offer) -> Iterator[Step]:
-    if before != after:
-        yield Step(StepAction.CREATE if before is None else StepAction.CHANGE, section.word, name, before, after, row)
+def _add_row(plan: Plan, section: Section, document: Any) -> None:
+    """Add the change of one row, if it is not as the file wants it, or its problems."""
+    name, old = document.row_name, document.instance
+    problems = list(_problems(document, (section.name, name)))
+    if problems:
+        plan.problems.extend(problems)
+        return
+    document.context["others"].append(document)
+    document.note(plan)
+    if not document.can_apply():
+        return
+    former, latter = document.hidden_changes()
+    before = {**document.described_row(old), **former} if old is not None else None
+    after = {**document.described(), **latter}
+    if before == after:
+        plan.unchanged += 1
+    else:
+        doing = StepAction.CREATE if old is None else StepAction.CHANGE
+        plan.steps.append(Step(doing, section.word, name, before, after, document))
 
 
-def _leave_or_delete(planned: Plan, section: Section, rest: dict[str, Offer], *, prune: bool) -> None:
-    for name in sorted(rest):
-        if prune:
-            if isinstance(row := rest[name], Toolset) and (problem := why_not_deleted(row)):
-                planned.problems.append(Problem((section.name, name), problem))
-            gone = described_row(section, rest[name])
-            planned.steps.append(Step(StepAction.DELETE, section.word, name, gone, None, rest[name]))
-        else:
-            planned.kept.append(f"{section.word} {name}")
+def _add_others(plan: Plan, section: Section, documents: Any, there: Mapping[str, Any], *, prune: bool) -> None:
+    """Add the rows that the file does not name: deleted, or kept."""
+    for name in sorted(there):
+        if not prune:
+            plan.kept.append(f"{section.word} {name}")
+            continue
+        document = documents.of_row(name, there[name], None)
+        if why := document.why_not_deleted():
+            plan.problems.append(Problem((section.name, name), why))
+        before = documents.described_row(there[name])
+        plan.steps.append(Step(StepAction.DELETE, section.word, name, before, None, document))
+
+
+def _problems(document: Any, path: Path) -> Iterator[Problem]:
+    """Yield the problems of a row's name and of its fields."""
+    try:
+        document.Meta.model._meta.get_field(document.key).clean(document.row_name, None)
+    except ValidationError as error:
+        yield from (Problem(path, message) for message in error.messages)
+    if document.is_valid():
+        return
+    for field, messages in document.errors.items():
+        place = path if field in {"non_field_errors", document.key} else (*path, *document.place_of(field))
+        for message in messages:
+            is_no_text = message == "Not a valid string."
+            yield Problem(place, f"{message} {QUOTES}" if is_no_text else str(message))
 
 
 class ApplyError(Exception):
@@ -134,54 +159,24 @@ def apply(plan: Plan, by: User | None = None) -> None:
         tenant = Tenant.objects.filter(pk=plan.tenant.pk).first()
         if tenant is None or fingerprint(tenant) != plan.fingerprint:
             raise ApplyError("The tenant has changed since the preview. Preview the changes again, then apply them.")
-        # Sources are written before their tools, and deleted after them.
-        for step in sorted(plan.steps, key=lambda step: (step.row is None, _deletes_source(step))):
+        # API sources are written before their tools, and deleted after them.
+        for step in sorted(plan.steps, key=lambda step: (step.document is None, _is_last(step))):
             try:
-                _take(step, tenant, by)
-            except RestrictedError as problem:
-                raise ApplyError(f"{step.name} is used now. Preview the changes again.") from problem
+                if step.document is None:
+                    after = dict(step.after or {})
+                    for name, value in after.items():
+                        setattr(tenant, name, value)
+                    tenant.save(update_fields=list(after))
+                    continue
+                # Fields that a file does not have are not written.
+                step.document.by = by
+                if step.doing == StepAction.DELETE:
+                    step.document.delete()
+                else:
+                    step.document.save()
+            except RestrictedError as error:
+                raise ApplyError(f"{step.name} is used now. Preview the changes again.") from error
 
 
-def _deletes_source(step: Step) -> bool:
-    return step.doing == StepAction.DELETE and isinstance(step.row, ApiSource)
-
-
-def _take(step: Step, tenant: Tenant, by: User | None) -> None:
-    row = step.row
-    if row is None:
-        _write_settings(step, tenant)
-    elif isinstance(row, Document):
-        documents.take(step, row, by)
-    elif isinstance(row, Upstream):
-        upstreams.take(step, row)
-    elif isinstance(row, Plain):
-        _write(step, row)
-    elif step.doing == StepAction.DELETE:
-        authoring.delete(row)
-    else:
-        _save(row, by)
-
-
-def _save(row: ApiSource | Tool | Resource | Prompt, by: User | None) -> None:
-    if isinstance(row, ApiSource):
-        save_source(row)
-    elif isinstance(row, Tool):
-        authoring.save_tool(row, by)
-    elif isinstance(row, Resource):
-        authoring.save_resource(row)
-    else:
-        authoring.save_prompt(row)
-
-
-def _write(step: Step, row: Plain) -> None:
-    if step.doing == StepAction.DELETE:
-        row.delete()
-    else:
-        row.save()
-
-
-def _write_settings(step: Step, tenant: Tenant) -> None:
-    after = dict(step.after or {})
-    for name, value in after.items():
-        setattr(tenant, name, value)
-    tenant.save(update_fields=list(after))
+def _is_last(step: Step) -> bool:
+    return step.doing == StepAction.DELETE and step.document is not None and step.document.deleted_last

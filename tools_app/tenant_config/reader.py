@@ -64,14 +64,12 @@ def parse(text: str) -> Any:
     try:
         refuse_growth(text, _Loader)
         value = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader with less in it
-    except yaml.MarkedYAMLError as problem:
-        mark = problem.problem_mark or problem.context_mark
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
         where = f"Line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise YamlError(f"{where}{problem.problem or problem.context}.") from problem
-    except PROBLEMS as problem:
-        raise (
-            problem if isinstance(problem, YamlError) else YamlError(f"The file is not valid YAML: {problem}")
-        ) from problem
+        raise YamlError(f"{where}{error.problem or error.context}.") from error
+    except PROBLEMS as error:
+        raise (error if isinstance(error, YamlError) else YamlError(f"The file is not valid YAML: {error}")) from error
     _check(value, ())
     return value
 

@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
+from typing import Any
 
 from tools_app.core import diff
 from tools_app.core.diff import DiffLine
-from tools_app.core.documents import Document
 from tools_app.models import Tenant
 from tools_app.tenant_config.document import Problem
-from tools_app.tenant_config.fields import Offer, Row
+from tools_app.tenant_config.sections import Row
 
 
 class StepAction(StrEnum):
@@ -24,7 +24,7 @@ class StepAction(StrEnum):
 class Step:
     """A change of one row: its description before and after, None where it does not exist.
 
-    `row` is the row to write or delete, or its serializer; None for the tenant's own settings.
+    `document` writes or deletes the row; None for the tenant's own settings.
     """
 
     doing: StepAction
@@ -32,7 +32,7 @@ class Step:
     name: str
     before: Row | None
     after: Row | None
-    row: Offer | Document | None = None
+    document: Any = None
 
     @property
     def sides(self) -> tuple[Row, Row]:
@@ -44,9 +44,9 @@ class Step:
         """Return the lines of both sides, with what changed."""
         before, after = self.sides
         if self.doing == StepAction.CREATE:
-            return [DiffLine("added", line) for line in diff.laid_out(after)]
+            return [DiffLine("added", line) for line in diff.formatted_lines(after)]
         if self.doing == StepAction.DELETE:
-            return [DiffLine("removed", line) for line in diff.laid_out(before)]
+            return [DiffLine("removed", line) for line in diff.formatted_lines(before)]
         return diff.lines(before, after)
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import orjson
 
@@ -37,9 +37,8 @@ from tools_app.upstreams.errors import ErrorResponse, Refused, SessionExpired, T
 
 CLIENT: Final = {"name": "mcphub", "version": "0.1.0"}
 CONNECT_SECONDS: Final = 30.0
+# How long an upstream may take to be told that a request was cancelled.
 CANCEL_SECONDS: Final = 5.0
-# How long a connection that is closed waits until the upstream is told.
-CANCELLATION_SECONDS: Final = 1.0
 MAX_PAGES: Final = 200
 MAX_ITEMS: Final = 5000
 MAX_LIST_BYTES: Final = 16 * 1024 * 1024
@@ -61,49 +60,63 @@ Answer = Callable[[Message], Awaitable[Message]]
 HANDSHAKE, MODERN, AUTO = "handshake", "modern", "auto"
 
 
-class Transport(Protocol):
+class Transport:
     """Carries the messages of one client."""
 
+    # Whether it can carry nothing more.
+    is_closed = False
+    # Whether all messages share one stream, so that closing it cancels no single request.
+    is_duplex = False
+    # Whether connections are kept for further requests: not if the upstream closes them without saying so.
+    keeps_connections = True
+    # Whether what belongs to no request is received, and how often its stream was opened.
+    is_followed = False
+    openings = 0
+    # Whether questions that do not name the request that they belong to are refused.
+    refuses_questions = False
+
+    def __init__(self) -> None:
+        self._answering: set[asyncio.Task[None]] = set()
+
+    def answer_later(self, message: Message, answer: Answer, send: Callable[[Message], Awaitable[None]]) -> None:
+        """Answer a request of the upstream, while what it says is read on. Beyond MAX_ANSWERING, it gets no answer."""
+        if len(self._answering) >= MAX_ANSWERING:
+            return
+
+        async def respond() -> None:
+            with suppress(RequestFailed):
+                await send(await answer(message))
+
+        task = asyncio.get_running_loop().create_task(respond())
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
     async def roundtrip(self, message: Message, headers: Mapping[str, str], listen: Listen, answer: Answer) -> Message:
-        """Send a request and return its response."""
+        """Send a request and return its response. `listen` gets the notifications that precede it.
+
+        `answer` handles requests of the upstream. Raises UpstreamFailed.
+        """
+        raise NotImplementedError
 
     async def post(self, message: Message, headers: Mapping[str, str]) -> None:
-        """Send a notification."""
+        """Send a notification or a response. Raises UpstreamFailed."""
+        raise NotImplementedError
 
     async def close(self) -> None:
         """Release what the transport holds."""
 
     async def retire(self) -> None:
         """Release what no request uses, and the rest once its requests have ended."""
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the transport can carry nothing more."""
-
-    @property
-    def is_duplex(self) -> bool:
-        """Whether all messages share one stream, so that closing it cancels no single request."""
+        await self.close()
 
     def attach(self, listen: Listen) -> None:
-        """Set the listener of notifications that belong to no request."""
+        """Set the listener of notifications that belong to no request, where they need no stream of their own."""
 
     def forget_session(self) -> None:
         """Forget the session, because another one is opened."""
 
-    def refuse_unrelated(self) -> None:
-        """Refuse questions that do not name the request that they belong to, from now on."""
-
     async def follow(self, headers: Mapping[str, str], listen: Listen) -> None:
         """Receive what belongs to no request, if that needs a stream of its own (from 2025-03-26)."""
-
-    @property
-    def is_followed(self) -> bool:
-        """Whether what belongs to no request is received."""
-
-    # How often the stream of what belongs to no request was opened.
-    openings: int
-    # Whether connections are kept for further requests: not if the upstream closes them without saying so.
-    keeps_connections: bool
 
 
 @dataclass
@@ -141,7 +154,7 @@ class Client:
         on_change: Listen = ignore,
         capabilities: Mapping[str, Any] | None = None,
     ) -> None:
-        self._transport = transport
+        self.transport = transport
         self._era = era
         self._on_change = on_change
         self._capabilities = dict(capabilities or {})
@@ -150,7 +163,8 @@ class Client:
         self.listeners: dict[str, Listen] = {}
         self._ids = itertools.count(1)
         self._renewing = asyncio.Lock()
-        self._sessions = 0
+        # The number of the session: what was subscribed to in an earlier one is forgotten.
+        self.session_number = 0
         self._has_expired = False
         self._cancelling: set[asyncio.Task[None]] = set()
         self.server = ServerInfo()
@@ -164,29 +178,14 @@ class Client:
 
     async def close(self) -> None:
         """Close the transport, once the upstream knows which requests were cancelled."""
-        if cancellations := set(self._cancelling):
-            _, unfinished = await asyncio.wait(cancellations, timeout=CANCELLATION_SECONDS)
-            for task in unfinished:
-                task.cancel()
-        await self._transport.close()
-
-    async def retire(self) -> None:
-        """Close what no request uses, and the rest once its requests have ended."""
-        await self._transport.retire()
-
-    @property
-    def keeps_connections(self) -> bool:
-        """Whether connections are kept for further requests: not if the upstream closes them without saying so."""
-        return self._transport.keeps_connections
-
-    @keeps_connections.setter
-    def keeps_connections(self, value: bool) -> None:
-        self._transport.keeps_connections = value
+        if self._cancelling:
+            await asyncio.wait(self._cancelling)
+        await self.transport.close()
 
     @property
     def is_closed(self) -> bool:
         """Whether the connection has ended."""
-        return self._transport.is_closed
+        return self.transport.is_closed
 
     @property
     def is_modern(self) -> bool:
@@ -196,34 +195,18 @@ class Client:
     @property
     def is_duplex(self) -> bool:
         """Whether all requests share one stream, so that a question names no request that it belongs to."""
-        return self._transport.is_duplex
-
-    @property
-    def session_number(self) -> int:
-        """The number of the session: what was subscribed to in an earlier one is forgotten."""
-        return self._sessions
-
-    @property
-    def is_stream_open(self) -> bool:
-        """Whether the upstream's stream of what belongs to no request is open."""
-        return self._transport.is_followed
-
-    @property
-    def openings(self) -> int:
-        """How often that stream was opened: what was sent between two openings is lost."""
-        return self._transport.openings
+        return self.transport.is_duplex
 
     async def reopen_stream(self) -> None:
-        """Open that stream again, in a new session if need be. Raises UpstreamFailed without one, and ErrorResponse."""
-        await self.request("ping", {})
-        if not self.is_stream_open:
-            await self._transport.follow(self._headers("ping", {}), self._on_unrelated)
-        if not self.is_stream_open:
-            raise UpstreamFailed("The upstream opens no stream for notifications.")
+        """Open the stream of what belongs to no request again, in a new session if need be.
 
-    def refuse_unrelated(self) -> None:
-        """Refuse questions that do not name the request that they belong to, from now on."""
-        self._transport.refuse_unrelated()
+        Raises UpstreamFailed without one, and ErrorResponse.
+        """
+        await self.request("ping", {})
+        if not self.transport.is_followed:
+            await self.transport.follow(self._headers("ping", {}), self._on_unrelated)
+        if not self.transport.is_followed:
+            raise UpstreamFailed("The upstream opens no stream for notifications.")
 
     async def request(
         self,
@@ -257,11 +240,12 @@ class Client:
                 page = []
             if not isinstance(page, list) or not all(isinstance(item, dict) for item in page):
                 raise UpstreamFailed(f"The upstream gave no valid answer to {method}.")
-            length, page = await large_work.run(size_of(page), partial(_as_stored, page))
-            size += length
+            encoded = await large_work.run(size_of(page), partial(exact_json.dumps, page))
+            size += len(encoded)
             if size > MAX_LIST_BYTES:
                 raise TooLarge(f"The upstream lists more than {MAX_LIST_BYTES} bytes of {key}.")
-            items += page
+            # With the nearest floats: the database's JSON has no Decimals.
+            items += await large_work.run(len(encoded), partial(orjson.loads, encoded))
             if len(items) > MAX_ITEMS:
                 raise UpstreamFailed(f"The upstream lists more than {MAX_ITEMS} {key}.")
             cursor = result.get("nextCursor")
@@ -274,6 +258,11 @@ class Client:
         """Whether the upstream declares a capability."""
         return isinstance(self.server.capabilities.get(capability), dict)
 
+    def declares(self, area: str, name: str) -> bool:
+        """Whether the upstream declares that it has a part of a capability, such as `listChanged` of `tools`."""
+        capability = self.server.capabilities.get(area)
+        return isinstance(capability, dict) and capability.get(name) is True
+
     async def _request(
         self, method: str, params: Mapping[str, Any], listen: Listen, headers: Mapping[str, str], answer: Answer | None
     ) -> dict[str, Any]:
@@ -281,21 +270,22 @@ class Client:
         message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": self._with_meta(params, request_id)}
         fields = {**self._headers(method, params), **headers}
 
-        async def send() -> Message:
-            def on_notification(notification: Message) -> None:
-                self._dispatch_notification(notification, request_id, listen)
+        def on_notification(notification: Message) -> None:
+            self._dispatch_notification(notification, request_id, listen)
 
-            return await self._transport.roundtrip(message, fields, on_notification, answer or answer_unsupported)
-
+        roundtrip = partial(self.transport.roundtrip, message, fields, on_notification, answer or answer_unsupported)
         try:
             try:
-                response = await send()
-            except UpstreamFailed as problem:
-                if method not in RETRYABLE or not problem.broken:
+                response = await roundtrip()
+            except UpstreamFailed as error:
+                if method not in RETRYABLE or not error.broken:
                     raise
-                response = await send()
+                response = await roundtrip()
         except asyncio.CancelledError:
-            self._cancel(request_id, fields)
+            # In the modern era over HTTP, closing its stream tells the upstream so.
+            if not self.is_modern or self.is_duplex:
+                reason = {"requestId": request_id, "reason": "The client cancelled the call."}
+                self.tell_later(self._notify("notifications/cancelled", reason, fields))
             raise
         return result_of(response)
 
@@ -342,14 +332,6 @@ class Client:
             headers[VERSION_HEADER] = self.server.version
         return headers
 
-    def _cancel(self, request_id: int, headers: Mapping[str, str]) -> None:
-        """Tell the upstream that a request was cancelled. In the modern era over HTTP, closing its stream says so."""
-        if self.is_modern and not self._transport.is_duplex:
-            return
-
-        params = {"requestId": request_id, "reason": "The client cancelled the call."}
-        self.tell_later(self._notify("notifications/cancelled", params, headers))
-
     def tell_later(self, telling: Coroutine[Any, Any, object]) -> None:
         """Tell the upstream something without waiting for it."""
 
@@ -363,7 +345,7 @@ class Client:
         task.add_done_callback(self._cancelling.discard)
 
     async def _notify(self, method: str, params: Mapping[str, Any], headers: Mapping[str, str]) -> None:
-        await self._transport.post({"jsonrpc": "2.0", "method": method, "params": dict(params)}, headers)
+        await self.transport.post({"jsonrpc": "2.0", "method": method, "params": dict(params)}, headers)
 
     # --- Negotiation ---
 
@@ -372,17 +354,21 @@ class Client:
         self.server = ServerInfo(era=MODERN, version=LATEST_MODERN)
         try:
             result = await self._request("server/discover", {}, ignore, {}, None)
-        except ErrorResponse as problem:
+        except ErrorResponse as error:
             if self._era == MODERN:
                 raise
-            if problem.code == UNSUPPORTED_VERSION and not _supports_handshake(problem.data):
+            supported = error.data.get("supported") if isinstance(error.data, dict) else None
+            has_handshake = not isinstance(supported, list) or not set(HANDSHAKE_VERSIONS).isdisjoint(
+                map(str, supported)
+            )
+            if error.code == UNSUPPORTED_VERSION and not has_handshake:
                 raise UpstreamFailed(
-                    "The upstream supports no revision of the protocol that this hub knows.", problem.message
-                ) from problem
+                    "The upstream supports no revision of the protocol that this hub knows.", error.message
+                ) from error
             return False
-        except Refused as problem:
+        except Refused as error:
             # An older server refuses what it does not know with a status of its choice; a bad credential stays one.
-            if self._era == MODERN or problem.status in {401, 403, 508}:
+            if self._era == MODERN or error.status in {401, 403, 508}:
                 raise
             return False
         supported = result.get("supportedVersions")
@@ -406,14 +392,13 @@ class Client:
         self._set_server(HANDSHAKE, version, result.get("serverInfo"), result.get("capabilities"))
         headers = self._headers("notifications/initialized", {})
         await self._notify("notifications/initialized", {}, headers)
-        self._sessions += 1
-        if self._capabilities or self._has_change_notifications or self.offers("tasks"):
-            await self._transport.follow(headers, self._on_unrelated)
-
-    @property
-    def _has_change_notifications(self) -> bool:
+        self.session_number += 1
         areas = self.server.capabilities.values()
-        return any(isinstance(area, dict) and (area.get("listChanged") or area.get("subscribe")) for area in areas)
+        has_changes = any(
+            isinstance(area, dict) and (area.get("listChanged") or area.get("subscribe")) for area in areas
+        )
+        if self._capabilities or has_changes or self.offers("tasks"):
+            await self.transport.follow(headers, self._on_unrelated)
 
     def _set_server(self, era: str, version: str, server_info: Any, capabilities: Any) -> None:
         info = server_info if isinstance(server_info, dict) else {}
@@ -433,14 +418,14 @@ class Client:
         Waits while another request renews it: what is sent without a session meanwhile would be refused.
         """
         async with self._renewing:
-            if expired == self._sessions:
+            if expired == self.session_number:
                 self._has_expired = True
             if self._has_expired:  # also if the last renewal failed or was cancelled
-                self._transport.forget_session()
+                self.transport.forget_session()
                 async with _in_time():
                     await self._initialize()
                 self._has_expired = False
-            return self._sessions
+            return self.session_number
 
 
 @asynccontextmanager
@@ -448,8 +433,8 @@ async def _in_time() -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             yield
-    except TimeoutError as problem:
-        raise UpstreamFailed(f"The upstream did not connect within {CONNECT_SECONDS:g} seconds.") from problem
+    except TimeoutError as error:
+        raise UpstreamFailed(f"The upstream did not connect within {CONNECT_SECONDS:g} seconds.") from error
 
 
 async def answer_unsupported(message: Message) -> Message:
@@ -458,15 +443,3 @@ async def answer_unsupported(message: Message) -> Message:
     if message["method"] == "ping":
         return {**answer, "result": {}}
     return {**answer, "error": {"code": METHOD_NOT_FOUND, "message": f"Not supported: {str(message['method'])[:100]}"}}
-
-
-def _supports_handshake(data: Any) -> bool:
-    """Whether the error for an unsupported revision names a revision with a handshake, or none at all."""
-    supported = data.get("supported") if isinstance(data, dict) else None
-    return not isinstance(supported, list) or bool(set(HANDSHAKE_VERSIONS).intersection(map(str, supported)))
-
-
-def _as_stored(page: list[Any]) -> tuple[int, list[Any]]:
-    """Return the bytes of a page as JSON, and the page with the nearest floats: the database's JSON has no Decimals."""
-    encoded = exact_json.dumps(page)
-    return len(encoded), orjson.loads(encoded)

@@ -9,7 +9,7 @@ accepted ones before calls.
 
 import asyncio
 import logging
-import threading
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Hashable
 from concurrent.futures import Future
@@ -23,21 +23,39 @@ from uuid import UUID
 from tools_app.catalog.kinds.upstream.runner import Endpoint, Pin, digest_of
 from tools_app.catalog.tool_api.results import ToolError
 from tools_app.core.circuit_breaker import CircuitBreaker
+from tools_app.core.config import config
+from tools_app.core.http.addresses import parse_networks
+from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.core.process.runtime import Service
-from tools_app.core.process.thread_loops import new_loop
+from tools_app.core.process.thread_loops import LoopThread
 from tools_app.core.tracebacks import clear_traceback
-from tools_app.models import ItemKind
-from tools_app.upstreams.client import Client, Message, ServerInfo
+from tools_app.models import ItemKind, UpstreamEra, UpstreamTransport
+from tools_app.upstreams.client import Client, Listen, Message, ServerInfo
+from tools_app.upstreams.duplex import LegacySseTransport
 from tools_app.upstreams.errors import ErrorResponse, Refused, TooLarge, UpstreamFailed
 from tools_app.upstreams.exchanges.pages import COMPLETED, OpenPages
-from tools_app.upstreams.http import UNAUTHORIZED
+from tools_app.upstreams.http import UNAUTHORIZED, Bounds, HttpTransport
 from tools_app.upstreams.observation import Definitions, observe, observe_circuit
-from tools_app.upstreams.opening import open_client
 from tools_app.upstreams.parking import ParkedCalls
-from tools_app.upstreams.questions import ALL_CAPABILITIES, Profile
-from tools_app.upstreams.sessions import CLOSE_SECONDS, IDLE_SECONDS, Lease, SessionPool, close_client
-from tools_app.upstreams.updates.connection_updates import ACKNOWLEDGED, UPDATED, ConnectionUpdates
-from tools_app.upstreams.updates.watchers import UpdateListener, UrisByEndpoint, Watchers
+from tools_app.upstreams.sessions import (
+    ALL_CAPABILITIES,
+    CLOSE_SECONDS,
+    IDLE_SECONDS,
+    Lease,
+    Profile,
+    SessionPool,
+    capabilities_of,
+    close_client,
+)
+from tools_app.upstreams.stdio import StdioTransport
+from tools_app.upstreams.updates import (
+    ACKNOWLEDGED,
+    UPDATED,
+    ConnectionUpdates,
+    UpdateListener,
+    UrisByEndpoint,
+    Watchers,
+)
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -69,8 +87,40 @@ CHANGED: Final = {
     "notifications/resources/list_changed": (ItemKind.RESOURCE, ItemKind.TEMPLATE),
 }
 
+# Silence on a connection. Calls and lists have shorter timeouts of their own.
+SILENCE_SECONDS: Final = 3600.0
+# What a message is larger than the result in it.
+MAX_ENVELOPE_BYTES: Final = 64 * 1024
+_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
 Observe = Callable[[UUID, str, Definitions], Awaitable[None]]
-OpenClient = Callable[[Endpoint, Callable[[Message], None], Profile], Client]
+OpenClient = Callable[[Endpoint, Listen, Profile], Client]
+
+
+def open_client(endpoint: Endpoint, on_change: Listen, profile: Profile) -> Client:
+    """Return an unconnected client that declares the capabilities of `profile`.
+
+    Raises UpstreamFailed for an endpoint that cannot be used.
+    """
+    capabilities = capabilities_of(profile)
+    bounds = Bounds(SILENCE_SECONDS, config.MCPHUB_MAX_RESULT_BYTES + MAX_ENVELOPE_BYTES)
+    if endpoint.transport == UpstreamTransport.STDIO:
+        return Client(StdioTransport(endpoint, bounds.max_bytes), endpoint.era, on_change, capabilities)
+    try:
+        url = parse_url(endpoint.url)
+    except InvalidUrl as error:
+        raise UpstreamFailed(f"The upstream's URL is invalid: {error}.", sent=False) from error
+    headers = {name: value.strip() for name, value in endpoint.headers}
+    for name, value in headers.items():
+        # A secret may have what no header can have.
+        if not _HEADER_VALUE.fullmatch(value):
+            raise UpstreamFailed(f"The value of the header {name} cannot be sent.", sent=False)
+    allowed = parse_networks(endpoint.allowed_networks)
+    transport = HttpTransport(url, headers, allowed, bounds, endpoint.tenant_id)
+    if endpoint.transport == UpstreamTransport.SSE:
+        # Its only revision has the handshake.
+        return Client(LegacySseTransport(url, transport), UpstreamEra.HANDSHAKE, on_change, capabilities)
+    return Client(transport, endpoint.era, on_change, capabilities)
 
 
 @dataclass
@@ -100,7 +150,7 @@ class Connection:
     _digests: dict[str, tuple[float, dict[str, str]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._sessions = SessionPool(self.endpoint.name, self._connect)
+        self.sessions = SessionPool(self.endpoint.name, self._connect)
         self.pages = OpenPages()
         self.updates = ConnectionUpdates(self.client, lambda uris: self.notify_updated(self.endpoint, uris))
 
@@ -127,12 +177,8 @@ class Connection:
         if lister.is_modern:
             yield Lease(lister)
             return
-        async with self._sessions.lease(profile, is_duplex=lister.is_duplex) as lease:
+        async with self.sessions.lease(profile, is_duplex=lister.is_duplex) as lease:
             yield lease
-
-    async def close_idle_sessions(self) -> None:
-        """Close sessions that were not used for a while."""
-        await self._sessions.close_idle()
 
     async def _connect(self, profile: Profile) -> Client:
         self._check_open()
@@ -175,18 +221,15 @@ class Connection:
     @property
     def keeps_connections(self) -> bool:
         """Whether its client keeps connections for further requests."""
-        return self._client is None or self._client.keeps_connections
+        return self._client is None or self._client.transport.keeps_connections
 
     async def digests(self, kind: str) -> dict[str, str]:
         """Return the digests of what the upstream lists, by name; at most CHECK_SECONDS old."""
-        cached = self._cached_digests(kind)
-        if cached is not None:
+        if (cached := self._cached_digests(kind)) is not None:
             return cached
         async with self._listing:
             cached = self._cached_digests(kind)
-            if cached is None:
-                cached, _ = await self._list(kind)
-            return cached
+            return cached if cached is not None else (await self._list(kind))[0]
 
     def _cached_digests(self, kind: str) -> dict[str, str] | None:
         listed_at, cached = self._digests.get(kind, (0.0, {}))
@@ -217,8 +260,8 @@ class Connection:
                     is_current = self._announced[kind] == announced
                     if is_current or listings == MAX_LISTINGS:
                         break
-        except TimeoutError as problem:
-            raise UpstreamFailed(f"The upstream did not list its {kind}s in {LIST_SECONDS:g} seconds.") from problem
+        except TimeoutError as error:
+            raise UpstreamFailed(f"The upstream did not list its {kind}s in {LIST_SECONDS:g} seconds.") from error
         digests = {name: digest_of(definition) for name, definition in listed_definitions.items()}
         if is_current:
             self._digests[kind] = (started_at, digests)
@@ -235,7 +278,7 @@ class Connection:
         await self.updates.close()
         async with self._connecting:
             await self._close_client()
-        await self._sessions.close()
+        await self.sessions.close()
 
     async def _close_client(self) -> None:
         client, self._client = self._client, None
@@ -244,15 +287,14 @@ class Connection:
 
     def handle_notification(self, message: Message) -> None:
         """Take a notification that belongs to no request. Changed lists are forgotten, and soon listed again."""
+        method = message.get("method")
         if self.is_closed:
             return
-        if message.get("method") == COMPLETED:
+        if method == COMPLETED:
             self.pages.handle_completion(message)
-            return
-        if message.get("method") in {UPDATED, ACKNOWLEDGED}:
+        elif method in {UPDATED, ACKNOWLEDGED}:
             self.updates.handle_notification(message)
-            return
-        kinds = CHANGED.get(str(message.get("method")), ())
+        kinds = CHANGED.get(str(method), ())
         for kind in kinds:
             self._digests.pop(kind, None)
         self._announced.update(kinds)
@@ -268,8 +310,8 @@ class Connection:
             for kind in kinds:
                 try:
                     await self.digests(kind)
-                except (UpstreamFailed, ErrorResponse) as problem:
-                    log.info("The changed %ss of an upstream could not be listed: %s", kind, type(problem).__name__)
+                except (UpstreamFailed, ErrorResponse) as error:
+                    log.info("The changed %ss of an upstream could not be listed: %s", kind, type(error).__name__)
 
 
 async def definitions(client: Client, kind: str) -> Definitions:
@@ -298,17 +340,16 @@ class Connections:
         self.parking = ParkedCalls(self.is_left)
         # The calls whose tasks other processes go on with, once this one stops.
         self._left_calls: Collection[UUID] | None = None
-        self._loop = new_loop()
-        self._thread = threading.Thread(target=self._run, name="upstreams", daemon=True)
-        self._thread.start()
+        self._loop = LoopThread("upstreams", self._end)
+        self._sweeping = self.submit(self._sweep())
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Run a coroutine on the loop of the connections. Cancelling the future cancels it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return self._loop.submit(work)
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function on the loop of the connections, in the context of the caller."""
-        self._loop.call_soon_threadsafe(function)
+        self._loop.call_soon(function)
 
     @property
     def is_leaving(self) -> bool:
@@ -339,17 +380,17 @@ class Connections:
         connection.active_calls += 1
         try:
             result = await work(connection)
-        except (ErrorResponse, TooLarge) as problem:
-            clear_traceback(problem)
+        except (ErrorResponse, TooLarge) as error:
+            clear_traceback(error)
             await self._record_success(connection)
             raise
-        except UpstreamFailed as problem:
-            clear_traceback(problem)
-            if endpoint.sign_in is not None and isinstance(problem, Refused) and problem.status in UNAUTHORIZED:
+        except UpstreamFailed as error:
+            clear_traceback(error)
+            if endpoint.sign_in is not None and isinstance(error, Refused) and error.status in UNAUTHORIZED:
                 # The credential is at fault, and not the upstream.
                 await self._record_success(connection)
-            elif seconds := connection.breaker.trip(problem):
-                await observe_circuit(endpoint, seconds, problem.message)
+            elif seconds := connection.breaker.trip(error):
+                await observe_circuit(endpoint, seconds, error.message)
             raise
         else:
             await self._record_success(connection)
@@ -370,7 +411,7 @@ class Connections:
         return self._by_endpoint.get(endpoint)
 
     async def watch(self, owner: Hashable, uris_by_endpoint: UrisByEndpoint, listener: UpdateListener) -> None:
-        """Call `tell` with updated resources among those that `owner` wants from now on; nothing, to stop.
+        """Call `listener` with updated resources among those that `owner` wants from now on; none, to stop.
 
         Returns when the upstreams were asked for them, or cannot be. Runs on the loop of the connections.
         """
@@ -381,8 +422,8 @@ class Connections:
                 continue
             try:
                 connection = self._connection(endpoint)
-            except ToolError as problem:
-                log.info("The resources of an upstream cannot be followed: %s", problem)
+            except ToolError as error:
+                log.info("The resources of an upstream cannot be followed: %s", error)
                 continue
             connection.updates.set_uris(uris)
             connection.used_at = monotonic()
@@ -393,7 +434,11 @@ class Connections:
         """Return the connection to an endpoint. Raises ToolError if there is no room for another one."""
         connection = self._by_endpoint.get(endpoint)
         if connection is None:
-            self._check_limits(endpoint)
+            others = [other for other in self._by_endpoint if other.tenant_id == endpoint.tenant_id]
+            if len(others) >= MAX_CONNECTIONS:
+                raise ToolError("Too many credentials of this tenant's upstreams are in use. Try again later.")
+            if endpoint.command and sum(bool(other.command) for other in others) >= MAX_PROCESSES:
+                raise ToolError(f"This tenant already runs {MAX_PROCESSES} upstreams as processes, which is the limit.")
             connection = Connection(endpoint, self._open_client, self._observe, self._watchers.notify)
             self._by_endpoint[endpoint] = connection
         return connection
@@ -403,30 +448,8 @@ class Connections:
         closing = self.submit(self._close_all())
         with suppress(Exception):
             closing.result(CLOSE_SECONDS + 1)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CLOSE_SECONDS)
-
-    def _check_limits(self, endpoint: Endpoint) -> None:
-        if sum(other.tenant_id == endpoint.tenant_id for other in self._by_endpoint) >= MAX_CONNECTIONS:
-            raise ToolError("Too many credentials of this tenant's upstreams are in use. Try again later.")
-        if endpoint.command:
-            tenant_processes = [
-                other for other in self._by_endpoint if other.command and other.tenant_id == endpoint.tenant_id
-            ]
-            if len(tenant_processes) >= MAX_PROCESSES:
-                raise ToolError(f"This tenant already runs {MAX_PROCESSES} upstreams as processes, which is the limit.")
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        sweeping = self._loop.create_task(self._sweep())
-        try:
-            self._loop.run_forever()
-        finally:
-            sweeping.cancel()
-            with suppress(asyncio.CancelledError):
-                self._loop.run_until_complete(sweeping)
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
+        self._sweeping.cancel()
+        self._loop.stop(CLOSE_SECONDS)
 
     async def _sweep(self) -> None:
         while True:
@@ -434,28 +457,27 @@ class Connections:
             await self._close_idle()
 
     async def _close_idle(self) -> None:
-        # All are taken out before the first is closed: meanwhile, a call may begin to use another one.
-        idle = [self._by_endpoint.pop(endpoint) for endpoint in self._idle()]
-        await asyncio.gather(*(connection.close() for connection in idle), return_exceptions=True)
-        for connection in list(self._by_endpoint.values()):
-            await connection.close_idle_sessions()
-
-    def _idle(self) -> list[Endpoint]:
-        """Return the endpoints of connections that are not in use: for a while, or since a newer one replaced them."""
+        """Close the connections that are not in use: for a while, or since a newer one replaced them."""
         newest = {(endpoint.id, endpoint.owner): endpoint for endpoint in self._by_endpoint}
         now = monotonic()
-        return [
-            endpoint
-            for endpoint, connection in self._by_endpoint.items()
-            if not connection.active_calls
-            and not connection.updates.has_subscriptions
-            and (newest[endpoint.id, endpoint.owner] is not endpoint or now - connection.used_at > IDLE_SECONDS)
-        ]
+        # All are taken out before the first is closed: meanwhile, a call may begin to use another one.
+        idle = []
+        for endpoint, connection in list(self._by_endpoint.items()):
+            is_old = newest[endpoint.id, endpoint.owner] is not endpoint or now - connection.used_at > IDLE_SECONDS
+            if is_old and not connection.active_calls and not connection.updates.has_subscriptions:
+                idle.append(self._by_endpoint.pop(endpoint))
+        await asyncio.gather(*(connection.close() for connection in idle), return_exceptions=True)
+        for connection in list(self._by_endpoint.values()):
+            await connection.sessions.close_idle()
 
     async def _close_all(self) -> None:
         await self.parking.close()
         connections, self._by_endpoint = list(self._by_endpoint.values()), {}
         await asyncio.gather(*(connection.close() for connection in connections), return_exceptions=True)
+
+    async def _end(self) -> None:
+        await asyncio.sleep(0)  # what was cancelled ends
+        await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 # The connections of this process.

@@ -1,12 +1,21 @@
-"""Transports on which all messages share one stream: requests are matched with their responses by id."""
+"""Transports on which all messages share one stream: requests are matched with their responses by id.
+
+HTTP+SSE of revision 2024-11-05 is one of them: a stream has all that the upstream says, and names a URL for requests.
+"""
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
-from tools_app.core.http.errors import RequestFailed
-from tools_app.upstreams.client import MAX_ANSWERING, Answer, Listen, Message, answer_unsupported, ignore
+from tools_app.core.http.urls import InvalidUrl, Url
+from tools_app.upstreams.client import Answer, Listen, Message, Transport, answer_unsupported, ignore
 from tools_app.upstreams.errors import UpstreamFailed
+from tools_app.upstreams.http import HttpTransport, parsed
+
+ENDPOINT_SECONDS: Final = 15.0
+MAX_ENDPOINT_LENGTH: Final = 4096
 
 
 @dataclass
@@ -18,45 +27,23 @@ class PendingRequest:
     answer: Answer
 
 
-class DuplexTransport:
+class DuplexTransport(Transport):
     """The base of such transports. Subclasses open the stream, write to it, and pass on what they read."""
 
     is_duplex = True
     openings = 1
-    keeps_connections = True
+    is_followed = True
 
     def __init__(self) -> None:
+        super().__init__()
         self._pending: dict[int, PendingRequest] = {}
-        self._answering: set[asyncio.Task[None]] = set()
         self._on_message: Listen = ignore
         self._opening = asyncio.Lock()
         self._is_open = False
-        self._ended = False
-        self._refuses_questions = False
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the stream has ended."""
-        return self._ended
 
     def attach(self, listen: Listen) -> None:
         """Set the listener of notifications that belong to no request."""
         self._on_message = listen
-
-    def forget_session(self) -> None:
-        """Do nothing: the stream is the session."""
-
-    def refuse_unrelated(self) -> None:
-        """Refuse all questions from now on: none of them names its request."""
-        self._refuses_questions = True
-
-    async def follow(self, headers: Mapping[str, str], listen: Listen) -> None:
-        """Do nothing: the stream has everything."""
-
-    @property
-    def is_followed(self) -> bool:
-        """Whether the stream has not ended."""
-        return not self._ended
 
     async def roundtrip(self, message: Message, headers: Mapping[str, str], listen: Listen, answer: Answer) -> Message:
         """Send a request and return its response. Raises UpstreamFailed."""
@@ -74,10 +61,6 @@ class DuplexTransport:
         """Send a notification or a response. Raises UpstreamFailed."""
         await self._ensure_open()
         await self._write(message, headers)
-
-    async def retire(self) -> None:
-        """Close the stream, which all requests share."""
-        await self.close()
 
     async def close(self) -> None:
         """Close the stream."""
@@ -105,20 +88,23 @@ class DuplexTransport:
             if pending is not None and not pending.response.done():
                 pending.response.set_result(message)
         elif "id" in message:
-            self._answer_later(message)
+            # It belongs to the only running request, if there is one.
+            running = [] if self.refuses_questions else list(self._pending.values())
+            answer = running[0].answer if len(running) == 1 else answer_unsupported
+            self.answer_later(message, answer, lambda response: self._write(response, {}))
         else:
             self._notify(message)
 
     def ended(self, message: str, cause: str = "") -> None:
         """Fail all requests without a response: the stream has ended, and their outcome is unknown."""
-        self._ended = True
+        self.is_closed, self.is_followed = True, False
         for pending in self._pending.values():
             if not pending.response.done():
                 pending.response.set_exception(UpstreamFailed(message, cause))
 
     async def _ensure_open(self) -> None:
         async with self._opening:
-            if self._ended:
+            if self.is_closed:
                 raise UpstreamFailed("The connection to the upstream has ended.", sent=False)
             if not self._is_open:
                 await self._open()
@@ -136,19 +122,63 @@ class DuplexTransport:
         else:
             self._on_message(message)
 
-    def _answer_later(self, message: Message) -> None:
-        """Answer a request of the upstream. It belongs to the only running request, if there is one."""
-        if len(self._answering) >= MAX_ANSWERING:
-            return
-        running = [] if self._refuses_questions else list(self._pending.values())
 
-        async def respond() -> None:
-            request_answer = running[0].answer if len(running) == 1 else None
-            try:
-                await self._write(await (request_answer or answer_unsupported)(message), {})
-            except RequestFailed:
-                return
+class LegacySseTransport(DuplexTransport):
+    """HTTP+SSE. `http` opens the stream, and sends the requests."""
 
-        task = asyncio.get_running_loop().create_task(respond())
-        self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
+    def __init__(self, url: Url, http: HttpTransport) -> None:
+        super().__init__()
+        self._url = url
+        self._http = http
+        self._endpoint: asyncio.Future[Url] | None = None
+        self._reader: asyncio.Task[None] | None = None
+
+    async def _open(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._endpoint = loop.create_future()
+        self._reader = loop.create_task(self._read())
+        try:
+            async with asyncio.timeout(ENDPOINT_SECONDS):
+                await asyncio.shield(self._endpoint)
+        except TimeoutError as error:
+            raise UpstreamFailed("The upstream does not say where it takes requests.", sent=False) from error
+
+    async def _write(self, message: Message, headers: Mapping[str, str]) -> None:
+        assert self._endpoint is not None
+        await self._http.post(message, headers, self._endpoint.result())
+
+    async def _shut(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._reader
+        await self._http.close()
+
+    async def _read(self) -> None:
+        assert self._endpoint is not None
+        failure = UpstreamFailed("The upstream closed its stream. The call may have run.")
+        try:
+            async with self._http.open_legacy_stream() as response:
+                parser = self._http.new_parser()
+                async for chunk in response:
+                    for event in parser.feed(chunk):
+                        if event.kind == "message" and event.data:
+                            self.received(await parsed(event.data))
+                        elif event.kind == "endpoint" and not self._endpoint.done():
+                            self._endpoint.set_result(self._post_url(event.data))
+        except UpstreamFailed as error:
+            failure = error
+        finally:
+            if not self._endpoint.done():
+                self._endpoint.set_exception(failure)
+            self.ended(failure.message, failure.cause)
+
+    def _post_url(self, data: bytes) -> Url:
+        """Return the URL for requests. Raises UpstreamFailed for one of another server, which would get the secrets."""
+        try:
+            url = self._url.joined(data[:MAX_ENDPOINT_LENGTH].decode("ascii", "replace"))
+        except InvalidUrl as error:
+            raise UpstreamFailed(f"The upstream names an invalid URL for requests: {error}.") from error
+        if url.origin != self._url.origin:
+            raise UpstreamFailed("The upstream names another server for requests.")
+        return url

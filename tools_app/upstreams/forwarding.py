@@ -53,7 +53,7 @@ from tools_app.upstreams.credentials import resolve
 from tools_app.upstreams.errors import MAX_ERROR_LENGTH, ErrorResponse, Refused, TaskFailed, UpstreamFailed
 from tools_app.upstreams.exchanges import tasks
 from tools_app.upstreams.exchanges.exchange import Exchange, ForwardedRequest
-from tools_app.upstreams.questions import CAPABILITY_PATHS
+from tools_app.upstreams.sessions import CAPABILITY_PATHS
 
 # Events of one call. Further ones are dropped: an upstream decides how many it sends.
 MAX_EVENTS: Final = 10_000
@@ -76,7 +76,10 @@ class NotificationForwarder:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._count = 0
-        self._handlers = {"notifications/progress": self._progress, tasks.TASK_CREATED: self._task}
+        self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {
+            "notifications/progress": self._progress,
+            tasks.TASK_CREATED: lambda _params: context.begin_task(),
+        }
 
     def listen(self, message: Message) -> None:
         """Take a notification; called on the loop of the connections, or on that of the call."""
@@ -108,9 +111,6 @@ class NotificationForwarder:
             self._scrubber.beginning(message, MAX_MESSAGE_LENGTH) if isinstance(message, str) else None,
         )
 
-    def _task(self, _params: dict[str, Any]) -> None:
-        self._context.begin_task()
-
     def _log(self, params: dict[str, Any]) -> None:
         level, logger = params.get("level"), params.get("logger")
         if level in LOG_LEVELS:
@@ -139,13 +139,15 @@ class ConnectionForwarder:
         request = ForwardedRequest("tools/call", {"name": pin.name, "arguments": arguments}, headers, as_task)
         try:
             return await self._forward(endpoint, pin, request, context, _tool_result)
-        except UpstreamFailed as problem:
-            return failed(problem.message, problem.cause)
+        except UpstreamFailed as error:
+            return failed(error.message, error.cause)
 
     async def read_resource(self, endpoint: Endpoint, pin: Pin, uri: str, context: ToolContext) -> ResourceResult:
         """Read a resource. Raises ToolError, ResourceNotFound and CallCancelled."""
         request = ForwardedRequest("resources/read", {"uri": uri})
-        return await self._forward(endpoint, pin, request, context, _resource_result)
+        return await self._forward(
+            endpoint, pin, request, context, lambda result: ResourceResult(_objects(result, "contents"))
+        )
 
     async def get_prompt(
         self, endpoint: Endpoint, pin: Pin, arguments: dict[str, Any], context: ToolContext
@@ -181,9 +183,9 @@ class ConnectionForwarder:
         pool, scrubber = connections.current(), Scrubber(credentialed.secrets)
         try:
             result = await asyncio.wrap_future(pool.submit(pool.use(credentialed, work)))
-        except (ErrorResponse, UpstreamFailed) as problem:
-            message = sanitized(scrubber.beginning(problem.message, MAX_ERROR_LENGTH))
-            # Without the problem itself, whose texts are the upstream's.
+        except (ErrorResponse, UpstreamFailed) as error:
+            message = sanitized(scrubber.beginning(error.message, MAX_ERROR_LENGTH))
+            # Without the error itself, whose texts are the upstream's.
             raise ToolError(f"The upstream '{endpoint.name}' completes nothing: {message}") from None
         completion = result.get("completion")
         values = completion.get("values") if isinstance(completion, dict) else None
@@ -195,21 +197,19 @@ class ConnectionForwarder:
     ) -> T:
         """Send a request with the credential of its call. One that the upstream refused is sent with a new token."""
         endpoint = await resolve.endpoint_for_call(endpoint, context)
-        try:
-            return await self._send(endpoint, pin, request, context, convert)
-        except Refused as problem:
-            if endpoint.sign_in is None:
-                raise _failed(endpoint, problem) from problem
-            owner = resolve.owner_of(endpoint.sign_in, context.caller)
-            renewed = await resolve.endpoint_after_refusal(endpoint, owner, problem)
-            if renewed is None:
-                message = await resolve.explain_refusal(endpoint, owner, problem)
-                raise (ToolError(message) if message else _failed(endpoint, problem)) from problem
-        try:
-            return await self._send(renewed, pin, request, context, convert)
-        except Refused as problem:
-            message = await resolve.explain_refusal(renewed, owner, problem)
-            raise (ToolError(message) if message else _failed(renewed, problem)) from problem
+        is_renewed = False
+        while True:
+            try:
+                return await self._send(endpoint, pin, request, context, convert)
+            except Refused as error:
+                if endpoint.sign_in is None:
+                    raise _failed(endpoint, error) from error
+                owner = resolve.owner_of(endpoint.sign_in, context.caller)
+                renewed = None if is_renewed else await resolve.endpoint_after_refusal(endpoint, owner, error)
+                if renewed is None:
+                    message = await resolve.explain_refusal(endpoint, owner, error)
+                    raise (ToolError(message) if message else _failed(endpoint, error)) from error
+            endpoint, is_renewed = renewed, True
 
     async def _send(
         self, endpoint: Endpoint, pin: Pin, request: ForwardedRequest, context: ToolContext, convert: Convert[T]
@@ -218,33 +218,35 @@ class ConnectionForwarder:
         notification_forwarder = NotificationForwarder(context, scrubber)
         try:
             result = await Exchange(endpoint, pin, request, context, scrubber).run(notification_forwarder.listen)
-        except ErrorResponse as problem:
-            if request.method == "resources/read" and _is_unknown(problem):
-                raise ResourceNotFound from problem
-            if path := _missing_capability(problem):
-                raise CapabilityMissing(path) from problem
-            text = sanitized(scrubber.beginning(problem.message, MAX_ERROR_LENGTH))
-            if isinstance(problem, TaskFailed) and context.supports(TASKS_CAPABILITY):
-                code = problem.code if problem.code not in RESERVED or problem.code in JSON_RPC else INTERNAL_ERROR
-                raise ProtocolError(f"The upstream '{endpoint.name}' failed: {text}", code) from problem
-            raise ToolError(f"The upstream '{endpoint.name}' returned error {problem.code}: {text}") from problem
+        except ErrorResponse as error:
+            # The code of an unknown resource changed with 2026-07-28.
+            names_uri = isinstance(error.data, dict) and "uri" in error.data
+            is_unknown = error.code == RESOURCE_NOT_FOUND or (error.code == INVALID_PARAMS and names_uri)
+            if request.method == "resources/read" and is_unknown:
+                raise ResourceNotFound from error
+            if path := _missing_capability(error):
+                raise CapabilityMissing(path) from error
+            text = sanitized(scrubber.beginning(error.message, MAX_ERROR_LENGTH))
+            if isinstance(error, TaskFailed) and context.supports(TASKS_CAPABILITY):
+                code = error.code if error.code not in RESERVED or error.code in JSON_RPC else INTERNAL_ERROR
+                raise ProtocolError(f"The upstream '{endpoint.name}' failed: {text}", code) from error
+            raise ToolError(f"The upstream '{endpoint.name}' returned error {error.code}: {text}") from error
         except Refused:
             raise
-        except UpstreamFailed as problem:
-            raise _failed(endpoint, problem) from problem
-        except ToolError as problem:
-            raise ToolError(sanitized(scrubber.beginning(str(problem), LARGE_BYTES))) from problem
+        except UpstreamFailed as error:
+            raise _failed(endpoint, error) from error
+        except ToolError as error:
+            raise ToolError(sanitized(scrubber.beginning(str(error), LARGE_BYTES))) from error
 
-        def converted() -> T:
-            return convert(scrubber.value(result) if endpoint.secrets else result)
+        return await large_work.run(
+            size_of(result), lambda: convert(scrubber.value(result) if endpoint.secrets else result)
+        )
 
-        return await large_work.run(size_of(result), converted)
 
-
-def _failed(endpoint: Endpoint, problem: UpstreamFailed) -> UpstreamFailed:
+def _failed(endpoint: Endpoint, error: UpstreamFailed) -> UpstreamFailed:
     scrubber = Scrubber(endpoint.secrets)
-    message = f"Upstream '{endpoint.name}': {scrubber.beginning(problem.message, MAX_ERROR_LENGTH)}"
-    return UpstreamFailed(message, scrubber.beginning(problem.cause, MAX_ERROR_LENGTH))
+    message = f"Upstream '{endpoint.name}': {scrubber.beginning(error.message, MAX_ERROR_LENGTH)}"
+    return UpstreamFailed(message, scrubber.beginning(error.cause, MAX_ERROR_LENGTH))
 
 
 def register_forwarder() -> None:
@@ -252,31 +254,18 @@ def register_forwarder() -> None:
     upstream.register(ConnectionForwarder())
 
 
-def _is_unknown(problem: ErrorResponse) -> bool:
-    """Whether the error says that there is no such resource; its code changed with 2026-07-28."""
-    names_uri = isinstance(problem.data, dict) and "uri" in problem.data
-    return problem.code == RESOURCE_NOT_FOUND or (problem.code == INVALID_PARAMS and names_uri)
-
-
-def _missing_capability(problem: ErrorResponse) -> str:
+def _missing_capability(error: ErrorResponse) -> str:
     """Return the capability that a modern upstream misses, if the client could declare it; otherwise nothing."""
-    required = problem.data.get("requiredCapabilities") if isinstance(problem.data, dict) else None
-    if problem.code != CAPABILITY_MISSING or not isinstance(required, dict):
+    required = error.data.get("requiredCapabilities") if isinstance(error.data, dict) else None
+    if error.code != CAPABILITY_MISSING or not isinstance(required, dict):
         return ""
     return next((path for path in (*reversed(CAPABILITY_PATHS), TASKS_CAPABILITY) if declares(required, path)), "")
 
 
 def _tool_result(result: Mapping[str, Any]) -> ToolResult:
     structured = result.get("structuredContent")
-    return ToolResult(
-        content=_objects(result, "content", required=structured is None),
-        structured=structured,
-        is_error=result.get("isError") is True,
-    )
-
-
-def _resource_result(result: Mapping[str, Any]) -> ResourceResult:
-    return ResourceResult(_objects(result, "contents"))
+    content = _objects(result, "content", required=structured is None)
+    return ToolResult(content=content, structured=structured, is_error=result.get("isError") is True)
 
 
 def _prompt_result(result: Mapping[str, Any]) -> PromptResult:

@@ -6,13 +6,13 @@ connection checks its addresses. Bodies and streams are bounded in bytes, and re
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Hashable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 import httpcore2
 
@@ -25,7 +25,6 @@ from tools_app.core.http.errors import (
     TRANSPORT_ERRORS,
     AddressBlocked,
     NameNotResolved,
-    RequestFailed,
     explain_error,
 )
 from tools_app.core.http.network import CONNECT_SECONDS, CheckedNetwork, system_addresses
@@ -34,10 +33,10 @@ from tools_app.protocol import exact_json
 from tools_app.protocol.errors import RpcError
 from tools_app.protocol.inbound import SESSION_HEADER
 from tools_app.protocol.jsonrpc import decode
-from tools_app.upstreams.client import MAX_ANSWERING, answer_unsupported
+from tools_app.upstreams.client import Answer, Listen, Message, Transport, answer_unsupported
 from tools_app.upstreams.errors import LoopRefused, Refused, SessionExpired, TooLarge, UpstreamFailed, hold_result
-from tools_app.upstreams.sse import EventParser
 
+MAX_ID_LENGTH: Final = 1024
 SESSION_ID: Final = re.compile(r"[!-~]{1,1024}")
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
@@ -52,7 +51,7 @@ FOLLOW_SECONDS: Final = 1.0
 # A stream that lasted this long did not fail at once.
 STABLE_SECONDS: Final = 10.0
 MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.1, 5.0
-OK, ACCEPTED, NOT_FOUND = 200, 202, 404
+OK, ACCEPTED, NO_CONTENT, NOT_FOUND = 200, 202, 204, 404
 UNAUTHORIZED = frozenset({401, 403})
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 COMMON_HEADERS: Final = {"Accept-Encoding": "identity"}
@@ -68,10 +67,82 @@ NEVER_SENT: Final = (
 )
 BROKEN_CONNECTION: Final = (httpcore2.RemoteProtocolError, httpcore2.ReadError)
 
-Message = dict[str, Any]
+STREAM_CLOSED: Final = "The upstream closed the stream before its result. The call may have run."
+
 Headers = Mapping[str, str]
-Listen = Callable[[Message], None]
-Answer = Callable[[Message], Awaitable[Message]]
+
+
+@dataclass(frozen=True)
+class StreamEvent:
+    """One event. `retry_ms` is the delay before a reconnection that the upstream asks for; None if it asks for none."""
+
+    kind: str
+    data: bytes
+    id: str = ""
+    retry_ms: int | None = None
+
+
+@dataclass
+class EventParser:
+    """Collects chunks of a stream into events. `max_bytes` bounds one event, and a line that does not end."""
+
+    max_bytes: int
+    _line: bytearray = field(default_factory=bytearray)
+    _kind: str = ""
+    _data: list[bytes] = field(default_factory=list)
+    _size: int = 0
+    _id: str = ""
+    _retry_ms: int | None = None
+    _after_cr: bool = False
+
+    def feed(self, chunk: bytes) -> Iterator[StreamEvent]:
+        """Return the events that `chunk` completes. Raises TooLarge."""
+        if self._after_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+        self._after_cr = chunk.endswith(b"\r") if chunk else self._after_cr
+        *lines, rest = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        for line in lines:
+            self._line += line
+            self._check()
+            complete, self._line = bytes(self._line), bytearray()
+            if complete:
+                self._read(complete)
+            elif event := self._dispatch():
+                yield event
+        self._line += rest
+        self._check()
+
+    @property
+    def unfinished(self) -> int:
+        """The bytes of the event that is not complete yet."""
+        return len(self._line) + self._size
+
+    def _check(self) -> None:
+        if self.unfinished > self.max_bytes:
+            raise TooLarge(f"The upstream sent a message of more than {self.max_bytes} bytes.")
+
+    def _read(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data.append(value)
+            self._size += len(value) + 1
+        elif name == b"event":
+            self._kind = value[:100].decode("utf-8", "replace")
+        elif name == b"id" and b"\0" not in value and len(value) <= MAX_ID_LENGTH:
+            self._id = value.decode("utf-8", "replace")
+        elif name == b"retry" and value.isdigit() and len(value) <= 9:  # noqa: PLR2004
+            self._retry_ms = int(value)
+
+    def _dispatch(self) -> StreamEvent | None:
+        """Return the event that an empty line ends; None if nothing but comments preceded it."""
+        if not self._data and not self._id and self._retry_ms is None:
+            self._kind = ""
+            return None
+        event = StreamEvent(self._kind or "message", b"\n".join(self._data), self._id, self._retry_ms)
+        # Unlike a browser, which keeps the last id for later events, the caller keeps it.
+        self._kind, self._data, self._size, self._id, self._retry_ms = "", [], 0, "", None
+        return event
 
 
 @dataclass(frozen=True)
@@ -82,12 +153,16 @@ class Bounds:
     max_bytes: int
 
 
-class HttpTransport:
-    """The endpoint of one upstream with one credential. `headers` are sent with every request."""
+class HttpTransport(Transport):
+    """The endpoint of one upstream with one credential. `headers` are sent with every request.
+
+    Each request has a stream of its own, and the pool opens connections as needed.
+    """
 
     def __init__(
         self, url: Url, headers: Headers, allowed: Sequence[Network], bounds: Bounds, tenant: Hashable = None
     ) -> None:
+        super().__init__()
         self._url = url
         self._tenant = tenant
         self._headers = dict(headers)
@@ -95,32 +170,16 @@ class HttpTransport:
         self._allowed = allowed
         self._pool = self._new_pool()
         self._retired_pools: list[ConnectionPool] = []
-        self.keeps_connections = True
-        self._answering: set[asyncio.Task[None]] = set()
         # The requests that are running, by their ids, with what answers the questions of each.
         self._running: dict[int, Answer] = {}
         self._following: asyncio.Task[None] | None = None
-        self._is_followed = False
-        self.openings = 0
-        self._refuses_questions = False
         self.session_id = ""
-
-    # Each request has a stream of its own, and the pool opens connections as needed.
-    is_closed = False
-    is_duplex = False
-
-    def attach(self, listen: Listen) -> None:
-        """Do nothing: `follow` gets the listener of its stream."""
 
     def forget_session(self) -> None:
         """Send no session id any more."""
         self.session_id = ""
         if self._following is not None:
             self._following.cancel()
-
-    def refuse_unrelated(self) -> None:
-        """Refuse the questions on the session's own stream from now on."""
-        self._refuses_questions = True
 
     async def follow(self, headers: Headers, listen: Listen) -> None:
         """Open the session's own stream, and open it again when it ends (2025-11-25, Streamable HTTP, §Listening).
@@ -130,16 +189,11 @@ class HttpTransport:
         is_open = asyncio.Event()
         if self._following is not None:
             self._following.cancel()
-        self._is_followed = False
+        self.is_followed = False
         self._following = asyncio.get_running_loop().create_task(self._follow(headers, listen, is_open))
         with suppress(TimeoutError):
             async with asyncio.timeout(FOLLOW_SECONDS):
                 await is_open.wait()
-
-    @property
-    def is_followed(self) -> bool:
-        """Whether the session's own stream is open."""
-        return self._is_followed
 
     async def close(self) -> None:
         """Close all connections."""
@@ -162,11 +216,18 @@ class HttpTransport:
         session_id = self.session_id
         try:
             async with self._exchange("POST", headers, exact_json.dumps(message)) as response:
-                self._store_session_id(message, response)
                 if response.status != OK:
                     return await self._error_response(message, response, session_id)
+                if message["method"] == "initialize":
+                    self.session_id = response.headers.get(SESSION_HEADER.lower(), "")
+                    if not SESSION_ID.fullmatch(self.session_id):
+                        self.session_id = ""
                 if _media_type(response) != EVENT_STREAM:
-                    return await _response(await self._body(response, self._bounds.max_bytes), message)
+                    answered = await parsed(await self._body(response, self._bounds.max_bytes))
+                    id = answered.get("id")
+                    if id != message["id"] and not ("error" in answered and id is None):
+                        raise UpstreamFailed("The upstream answered another request than the one that was sent.")
+                    return answered
                 reader = _ResponseReader(self, message, headers, listen, answer)
                 if await reader.read(response):
                     return reader.response
@@ -179,33 +240,18 @@ class HttpTransport:
 
         All but requests are repeated if the connection broke before the upstream answered.
         """
-        try:
-            await self._post(message, headers, url)
-        except UpstreamFailed as problem:
-            if not problem.broken or ("method" in message and "id" in message):
-                raise
-            await self._post(message, headers, url)
-
-    async def _post(self, message: Message, headers: Headers, url: Url | None) -> None:
-        session_id = self.session_id
-        async with self._exchange("POST", headers, exact_json.dumps(message), url) as response:
-            if response.status not in {OK, ACCEPTED, 204}:
-                await self._error_response(message, response, session_id)
-
-    def respond_later(self, message: Message, headers: Headers, answer: Answer) -> None:
-        """Answer a request of the upstream, while its stream is read on."""
-        if len(self._answering) >= MAX_ANSWERING:
-            return
-
-        async def respond() -> None:
+        may_repeat = not ("method" in message and "id" in message)
+        while True:
+            session_id = self.session_id
             try:
-                await self.post(await answer(message), headers)
-            except RequestFailed:
+                async with self._exchange("POST", headers, exact_json.dumps(message), url) as response:
+                    if response.status not in {OK, ACCEPTED, NO_CONTENT}:
+                        await self._error_response(message, response, session_id)
                 return
-
-        task = asyncio.get_running_loop().create_task(respond())
-        self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
+            except UpstreamFailed as error:
+                if not (may_repeat and error.broken):
+                    raise
+            may_repeat = False
 
     async def _follow(self, headers: Headers, listen: Listen, is_open: asyncio.Event) -> None:
         """Read the session's own stream. A server that has none, or ends it at once repeatedly, is left alone."""
@@ -216,9 +262,9 @@ class HttpTransport:
                 try:
                     resume_header = {"Last-Event-ID": last_id} if last_id else {}
                     async with self._exchange("GET", {**headers, **resume_header}, None) as response:
-                        if response.status != OK or _media_type(response) != EVENT_STREAM:
+                        if not _is_stream(response):
                             return
-                        self._is_followed = True
+                        self.is_followed = True
                         self.openings += 1
                         is_open.set()
                         parser = self.new_parser()
@@ -232,20 +278,20 @@ class HttpTransport:
                 finally:
                     # Another stream may have replaced this one meanwhile.
                     if asyncio.current_task() is self._following:
-                        self._is_followed = False
+                        self.is_followed = False
                     is_open.set()
             failures = 0 if monotonic() - started_at > STABLE_SECONDS else failures + 1
             await asyncio.sleep(min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * 2**failures))
 
     def _handle_unrelated(self, message: Message, headers: Headers, listen: Listen) -> None:
         """Handle a message of the session's own stream. A question belongs to the only running request."""
-        if "method" not in message:
-            return
-        if "id" not in message:
+        if "method" in message and "id" not in message:
             listen(message)
+        if not {"method", "id"} <= message.keys():
             return
-        running = [] if self._refuses_questions else list(self._running.values())
-        self.respond_later(message, headers, running[0] if len(running) == 1 else answer_unsupported)
+        running = [] if self.refuses_questions else list(self._running.values())
+        answer = running[0] if len(running) == 1 else answer_unsupported
+        self.answer_later(message, answer, lambda response: self.post(response, headers))
 
     @asynccontextmanager
     async def _exchange(
@@ -263,7 +309,7 @@ class HttpTransport:
         response = None
         try:
             async with self._pool.stream(Outbound(method, url, tuple(fields.items()), content)) as response:
-                if response_encoding(response) not in {"", "identity"}:
+                if response.headers.get("content-encoding", "").strip().lower() not in {"", "identity"}:
                     raise UpstreamFailed("The upstream sent a compressed response, which was not requested.")
                 yield response
         except (AddressBlocked, NameNotResolved, *TRANSPORT_ERRORS) as error:
@@ -284,11 +330,6 @@ class HttpTransport:
             connect_seconds=min(self._bounds.idle_seconds, CONNECT_SECONDS),
             read_seconds=self._bounds.idle_seconds,
         )
-
-    def _store_session_id(self, message: Message, response: Response) -> None:
-        if message.get("method") == "initialize" and response.status == OK:
-            session_id = response.headers.get(SESSION_HEADER.lower(), "")
-            self.session_id = session_id if SESSION_ID.fullmatch(session_id) else ""
 
     async def _error_response(self, message: Message, response: Response, session_id: str) -> Message:
         """Return the JSON-RPC error of an unsuccessful status. Raises UpstreamFailed without one.
@@ -325,7 +366,8 @@ class HttpTransport:
             if len(body) > max_bytes:
                 raise TooLarge(f"The upstream sent a message of more than {max_bytes} bytes.")
             if len(body) - len(chunk) <= LARGE_BYTES < len(body):
-                await hold_result(min(max_bytes, _length(response) or max_bytes))
+                length = response.headers.get("content-length", "")
+                await hold_result(min(max_bytes, int(length) if length.isdecimal() else max_bytes))
         return body
 
     def new_parser(self) -> EventParser:
@@ -336,7 +378,7 @@ class HttpTransport:
     async def open_legacy_stream(self) -> AsyncIterator[Response]:
         """Open the stream of a server of revision 2024-11-05."""
         async with self._exchange("GET", {hub_path.HEADER: hub_path.outgoing()}, None) as response:
-            if response.status != OK or _media_type(response) != EVENT_STREAM:
+            if not _is_stream(response):
                 await self._error_response({}, response, "")
                 raise UpstreamFailed("The upstream opens no event stream.", sent=False)
             yield response
@@ -345,8 +387,8 @@ class HttpTransport:
     async def resume_stream(self, headers: Headers, last_id: str) -> AsyncIterator[Response]:
         """Reconnect to a stream after its event `last_id` (2025-11-25, Streamable HTTP, §Resumability)."""
         async with self._exchange("GET", {**headers, "Last-Event-ID": last_id}, None) as response:
-            if response.status != OK or _media_type(response) != EVENT_STREAM:
-                raise UpstreamFailed("The upstream closed the stream before its result. The call may have run.")
+            if not _is_stream(response):
+                raise UpstreamFailed(STREAM_CLOSED)
             yield response
 
 
@@ -401,7 +443,7 @@ class _ResponseReader:
                     return self.response
             if self._last_id == before:
                 break
-        raise UpstreamFailed("The upstream closed the stream before its result. The call may have run.")
+        raise UpstreamFailed(STREAM_CLOSED)
 
     def _handle(self, message: Message) -> bool:
         if "method" not in message:
@@ -410,7 +452,8 @@ class _ResponseReader:
             self.response = message
             return True
         if "id" in message:
-            self._transport.respond_later(message, self._headers, self._answer)
+            post = self._transport.post
+            self._transport.answer_later(message, self._answer, lambda response: post(response, self._headers))
         else:
             self._listen(message)
         return False
@@ -420,29 +463,15 @@ async def parsed(data: bytes | bytearray) -> Message:
     """Return a message. Raises UpstreamFailed for anything else."""
     try:
         value = await large_work.run(len(data), partial(decode, data))
-    except RpcError as problem:
-        raise UpstreamFailed("The upstream sent an invalid message.", problem.message) from problem
+    except RpcError as error:
+        raise UpstreamFailed("The upstream sent an invalid message.", error.message) from error
     if not isinstance(value, dict):
         raise UpstreamFailed("The upstream sent an invalid message.", "not an object")
     return value
 
 
-def response_encoding(response: Response) -> str:
-    """Return the content encoding of a response."""
-    return response.headers.get("content-encoding", "").strip().lower()
-
-
-async def _response(body: bytes | bytearray, request: Message) -> Message:
-    message = await parsed(body)
-    if message.get("id") != request["id"] and not ("error" in message and message.get("id") is None):
-        raise UpstreamFailed("The upstream answered another request than the one that was sent.")
-    return message
-
-
-def _length(response: Response) -> int:
-    """Return the Content-Length, 0 without one."""
-    value = response.headers.get("content-length", "")
-    return int(value) if value.isdecimal() else 0
+def _is_stream(response: Response) -> bool:
+    return response.status == OK and _media_type(response) == EVENT_STREAM
 
 
 def _media_type(response: Response) -> str:

@@ -41,28 +41,21 @@ async def observe(upstream_id: UUID, kind: str, definitions: Definitions) -> Non
     """Note the definitions of one kind that an upstream lists. A database that is away is only logged."""
     try:
         await run_in_db_thread(store_listing, upstream_id, kind, definitions)
-    except DatabaseError as problem:
-        log.warning("What an upstream lists could not be stored: %s", problem)
+    except DatabaseError as error:
+        log.warning("What an upstream lists could not be stored: %s", error)
 
 
 async def observe_circuit(endpoint: Endpoint, seconds: float, problem: str) -> None:
     """Note for how long calls of an upstream are refused after failures, or, with 0, that it answers again."""
-    scrubbed_problem = sanitized(Scrubber(endpoint.secrets).beginning(problem, MAX_PROBLEM_LENGTH))
-    try:
-        await run_in_db_thread(store_circuit, endpoint.id, seconds, scrubbed_problem)
-    except DatabaseError as failure:
-        log.warning("The state of an upstream could not be stored: %s", failure)
-
-
-def store_circuit(upstream_id: UUID, seconds: float, problem: str) -> None:
-    """Store for how long this process refuses calls of an upstream, and why; with 0, that it answers again."""
     now = timezone.now()
-    values: dict[str, Any] = {"checked_at": now, "problem": problem[:MAX_PROBLEM_LENGTH]}
-    values |= {"refused_until": now + timedelta(seconds=seconds)} if seconds else {"refused_until": None}
-    if not seconds:
-        values["reached_at"] = now
-    if Upstream.objects.filter(pk=upstream_id).exists():
-        UpstreamStatus.objects.update_or_create(upstream_id=upstream_id, defaults=values)
+    values = (
+        {"refused_until": now + timedelta(seconds=seconds)} if seconds else {"refused_until": None, "reached_at": now}
+    )
+    shown = sanitized(Scrubber(endpoint.secrets).beginning(problem, MAX_PROBLEM_LENGTH))
+    try:
+        await run_in_db_thread(_store_status, endpoint.id, shown, values)
+    except DatabaseError as error:
+        log.warning("The state of an upstream could not be stored: %s", error)
 
 
 def store_listing(upstream_id: UUID, kind: str, definitions: Definitions) -> list[UpstreamItem]:
@@ -78,7 +71,7 @@ def store_listing(upstream_id: UUID, kind: str, definitions: Definitions) -> lis
     # Before the transaction, which locks: reading large definitions takes a while.
     known_warnings: dict[str, list[str]] = {}
     _set_warnings(differing, known_warnings)
-    with transaction.atomic(), versioned.one_touch():
+    with transaction.atomic(), versioned.touch_once():
         upstream = Upstream.objects.filter(pk=upstream_id).first()
         if upstream is None:
             return []
@@ -87,24 +80,41 @@ def store_listing(upstream_id: UUID, kind: str, definitions: Definitions) -> lis
         rows = rows.filter(name__in=names).order_by("name").select_for_update()
         changed, added = _differences(rows, kind, {name: listed[name] for name in names & listed.keys()})
         _set_warnings([*changed, *added], known_warnings)
-        return [*_store_changed(changed), *_store_added(upstream, added)]
+        # One that was never accepted and is gone is deleted.
+        gone = [item for item in changed if item.accepted is None and item.proposed is None]
+        for item in gone:
+            item.delete()
+        written = [item for item in changed if item not in gone]
+        for item in written:
+            item.updated_at = timezone.now()
+            item.save(update_fields=["state", "proposed", "warnings", "updated_at"])
+        for item in added:
+            item.upstream, item.tenant_id = upstream, upstream.tenant_id
+        # Another process may list at the same time.
+        UpstreamItem.objects.bulk_create(added, ignore_conflicts=True)
+        return [*written, *added]
 
 
 def store_status(upstream_id: UUID, server: ServerInfo | None, problem: str = "") -> None:
     """Store how the last connection went: what the server said about itself, or the problem."""
-    now = timezone.now()
-    values: dict[str, Any] = {"checked_at": now, "problem": problem[:MAX_PROBLEM_LENGTH]}
+    values: dict[str, Any] = {}
     if server is not None:
-        values |= {
+        values = {
             "refused_until": None,
-            "reached_at": now,
+            "reached_at": timezone.now(),
             "era": server.era,
             "version": server.version,
             "server_name": server.title or server.name,
             "server_version": server.server_version,
             "makes_tasks": server.makes_tasks,
         }
-    UpstreamStatus.objects.update_or_create(upstream_id=upstream_id, defaults=values)
+    _store_status(upstream_id, problem, values)
+
+
+def _store_status(upstream_id: UUID, problem: str, values: Mapping[str, Any]) -> None:
+    values = {"checked_at": timezone.now(), "problem": problem[:MAX_PROBLEM_LENGTH], **values}
+    if Upstream.objects.filter(pk=upstream_id).exists():
+        UpstreamStatus.objects.update_or_create(upstream_id=upstream_id, defaults=values)
 
 
 def storing_fault(name: str, definition: dict[str, Any]) -> str:
@@ -165,10 +175,9 @@ def _compare(item: UpstreamItem, listed: dict[str, Any] | None) -> bool:
     """Set the state of an item by what the upstream lists now. Returns whether it changed."""
     before = (item.state, item.proposed)
     if listed is None:
+        item.proposed = None
         if item.accepted is not None:
-            item.state, item.proposed = ItemState.REMOVED, None
-        else:
-            item.proposed = None
+            item.state = ItemState.REMOVED
     elif item.accepted is None:
         item.proposed = listed
     elif digest_of(listed) == item.digest:
@@ -176,24 +185,3 @@ def _compare(item: UpstreamItem, listed: dict[str, Any] | None) -> bool:
     else:
         item.state, item.proposed = ItemState.CHANGED, listed
     return before != (item.state, item.proposed)
-
-
-def _store_changed(items: Iterable[UpstreamItem]) -> list[UpstreamItem]:
-    """Write changed items; an item that was never accepted and is gone is deleted."""
-    written = []
-    for item in items:
-        if item.accepted is None and item.proposed is None:
-            item.delete()
-            continue
-        item.updated_at = timezone.now()
-        item.save(update_fields=["state", "proposed", "warnings", "updated_at"])
-        written.append(item)
-    return written
-
-
-def _store_added(upstream: Upstream, items: list[UpstreamItem]) -> list[UpstreamItem]:
-    for item in items:
-        item.upstream, item.tenant_id = upstream, upstream.tenant_id
-    # Another process may list at the same time.
-    UpstreamItem.objects.bulk_create(items, ignore_conflicts=True)
-    return items

@@ -5,7 +5,7 @@ definition of an upstream reaches clients.
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -20,6 +20,7 @@ from django.utils import timezone
 from tools_app.audit.changes import changes
 from tools_app.catalog import authoring, uri_templates
 from tools_app.catalog.kinds.upstream import runner as kind
+from tools_app.catalog.kinds.upstream.kind import UpstreamKind
 from tools_app.catalog.models import PROMPT_NAME, RESOURCE_URI, TOOL_NAME, TaskSupport
 from tools_app.catalog.tool_api.results import ToolError
 from tools_app.catalog.validation.items import check_tool_annotations
@@ -40,7 +41,6 @@ from tools_app.models import (
     Resource,
     ResourceKind,
     Tool,
-    ToolKind,
     Upstream,
     UpstreamItem,
     UpstreamStatus,
@@ -121,7 +121,8 @@ def discover(upstream: Upstream, person_id: int | None = None) -> Discovery:
         return client.server
 
     try:
-        endpoint = kind.endpoint_of(upstream, upstream.tenant, authoring.decrypted_secrets(upstream.tenant))
+        secrets_of_tenant = authoring.decrypted_secrets(upstream.tenant)
+        endpoint = kind.endpoint_of(upstream, upstream.tenant, secrets_of_tenant)
         endpoint = resolve.endpoint_for_listing(endpoint, person_id)
         secrets = endpoint.secrets
         asking = registry.submit(registry.use(endpoint, work, is_check=True))
@@ -130,14 +131,13 @@ def discover(upstream: Upstream, person_id: int | None = None) -> Discovery:
         finally:
             # One that did not answer in time is asked no more.
             asking.cancel()
-    except (ToolError, ErrorResponse, TimeoutError) as problem:
-        failure = _failure(problem, Scrubber(secrets))
-        if _needs_credential(upstream, problem):
-            failure = UpstreamFailed(
-                f"{failure.message} Enter or renew it at {store.credential_url(upstream.pk, store.TENANT)}"
-            )
+    except (ToolError, ErrorResponse, TimeoutError) as error:
+        failure = _failure(error, Scrubber(secrets))
+        if upstream.credential and isinstance(error, Refused) and error.status in UNAUTHORIZED:
+            url = store.credential_url(upstream.pk, store.TENANT)
+            failure = UpstreamFailed(f"{failure.message} Enter or renew it at {url}")
         store_status(upstream.pk, None, failure.message)
-        # Without the problem itself, whose texts are the upstream's.
+        # Without the error itself, whose texts are the upstream's.
         raise failure from None
     finally:
         limits.release_of([place.key], place_id)
@@ -155,74 +155,66 @@ def accept(items: Iterable[UpstreamItem], by: User | None = None) -> list[Upstre
     """Accept the proposed definitions of items of one upstream, all or none, and offer them. Raises NotAcceptable."""
     chosen = list(items)
     with authoring.single_version_bump():
-        _check_limits(chosen)
-        makes_tasks = bool(chosen) and _makes_tasks(chosen[0].upstream)
-        return [_accept(item, by, makes_tasks=makes_tasks) for item in chosen]
-
-
-def _makes_tasks(upstream: Upstream) -> bool:
-    return UpstreamStatus.objects.filter(upstream=upstream, makes_tasks=True).exists()
+        models: Mapping[str, Any] = {ItemKind.TOOL: Tool, ItemKind.PROMPT: Prompt}
+        new_rows = Counter((item.tenant_id, models.get(item.kind, Resource)) for item in chosen if row_of(item) is None)
+        for (tenant_id, model), count in new_rows.items():
+            rows: QuerySet[Any] = model.objects.filter(tenant=tenant_id)
+            try:
+                check_count(model, rows.count() + count)
+            except ValidationError as error:
+                raise NotAcceptable(error.messages[0]) from error
+        makes_tasks = UpstreamStatus.objects.filter(
+            upstream__in={item.upstream_id for item in chosen}, makes_tasks=True
+        )
+        return [_accept(item, by, makes_tasks=makes_tasks.exists()) for item in chosen]
 
 
 def partition_acceptable(items: Iterable[UpstreamItem]) -> tuple[list[UpstreamItem], dict[UpstreamItem, str]]:
     """Return the items that wait for a decision and could be offered, and why others cannot."""
-    acceptable: list[UpstreamItem] = []
+    acceptable: dict[tuple[str, str], UpstreamItem] = {}
     problems: dict[UpstreamItem, str] = {}
-    names: set[tuple[str, str]] = set()
-    for item in items:
-        if not is_pending(item):
-            continue
+    for item in filter(is_pending, items):
         key = item.kind, offered_name(item.upstream, item.name)
         try:
-            if key in names:
+            if key in acceptable:
                 raise NotAcceptable(f"Another one would be offered as {key[1]}, too.")
-            _check(item, item.proposed or item.accepted or {})
-        except NotAcceptable as problem:
-            problems[item] = str(problem)
-        else:
-            names.add(key)
-            acceptable.append(item)
-    return acceptable, problems
+            _check(item, proposal_of(item))
+            acceptable[key] = item
+        except NotAcceptable as error:
+            problems[item] = str(error)
+    return list(acceptable.values()), problems
 
 
 def is_pending(item: UpstreamItem) -> bool:
     """Whether a decision about the item is open: it is new, changed, or its row was deleted."""
-    if item.state == ItemState.REMOVED:
-        return False
-    return item.state != ItemState.ACCEPTED or row_of(item) is None
+    return item.state != ItemState.REMOVED and (item.state != ItemState.ACCEPTED or row_of(item) is None)
 
 
 def former_names(items: Iterable[UpstreamItem]) -> dict[UpstreamItem, str]:
     """Return which new items may be removed ones under another name: equal but for it, or with a similar one.
 
-    A hint for the admin, who may want to carry over what was overridden. At most MAX_COMPARED items of each state are
-    compared.
+    A hint for the admin, who may want to carry over what was overridden. At most MAX_COMPARED items of each state and
+    kind are compared.
     """
-    all_items = list(items)
-    new = [item for item in all_items if item.state == ItemState.NEW][:MAX_COMPARED]
+    by_state: defaultdict[tuple[str, str], list[UpstreamItem]] = defaultdict(list)
+    for item in items:
+        by_state[item.state, item.kind].append(item)
     former_by_item: dict[UpstreamItem, str] = {}
     for item_kind in ItemKind:
-        removed = [item for item in all_items if item.state == ItemState.REMOVED and item.kind == item_kind][
-            :MAX_COMPARED
-        ]
+        removed = by_state[ItemState.REMOVED, item_kind][:MAX_COMPARED]
         equal = {_digest_without_name(item.accepted): item.name for item in removed}
         names = [item.name for item in removed]
-        for item in new if removed else ():
-            if item.kind != item_kind:
-                continue
+        for item in by_state[ItemState.NEW, item_kind][:MAX_COMPARED] if removed else ():
             similar = get_close_matches(item.name, names, n=1, cutoff=MIN_SIMILARITY)
-            former = equal.get(_digest_without_name(item.proposed)) or next(iter(similar), "")
-            if former:
+            if former := equal.get(_digest_without_name(item.proposed)) or next(iter(similar), ""):
                 former_by_item[item] = former
     return former_by_item
 
 
 def former_names_of(upstream_id: UUID) -> dict[UUID, str]:
     """Return `former_names` of an upstream, by the ids of its new items."""
-    items = UpstreamItem.objects.filter(upstream=upstream_id).order_by("kind", "name")
-    removed = list(items.filter(state=ItemState.REMOVED))
-    found = former_names([*removed, *items.filter(state=ItemState.NEW)]) if removed else {}
-    return {item.pk: name for item, name in found.items()}
+    items = UpstreamItem.objects.filter(upstream=upstream_id, state__in=[ItemState.NEW, ItemState.REMOVED])
+    return {item.pk: name for item, name in former_names(items.order_by("kind", "name")).items()}
 
 
 def _digest_without_name(definition: dict[str, Any] | None) -> str:
@@ -230,9 +222,15 @@ def _digest_without_name(definition: dict[str, Any] | None) -> str:
     return kind.digest_of({key: value for key, value in (definition or {}).items() if key not in name_fields})
 
 
+def proposal_of(item: UpstreamItem) -> dict[str, Any]:
+    """Return the definition that accepting the item would accept."""
+    proposal: dict[str, Any] = item.proposed if item.proposed is not None else item.accepted or {}
+    return proposal
+
+
 def proposal_digest(item: UpstreamItem) -> str:
     """Return the digest of the definition that accepting the item would accept."""
-    return kind.digest_of(item.proposed if item.proposed is not None else item.accepted or {})
+    return kind.digest_of(proposal_of(item))
 
 
 def row_of(item: UpstreamItem) -> Tool | Resource | Prompt | None:
@@ -243,8 +241,7 @@ def row_of(item: UpstreamItem) -> Tool | Resource | Prompt | None:
 def delete_item(item: UpstreamItem) -> None:
     """Delete what a removed item was offered as, and the item."""
     with authoring.single_version_bump():
-        row = row_of(item)
-        if row is not None:
+        if (row := row_of(item)) is not None:
             authoring.delete(row)
         item.delete()
 
@@ -253,30 +250,9 @@ def delete(upstream: Upstream) -> None:
     """Delete an upstream with all that it offers. Recorded calls are kept."""
     with authoring.single_version_bump():
         for item in upstream.items.select_related("tool", "resource", "prompt"):
-            row = row_of(item)
-            if row is not None:
+            if (row := row_of(item)) is not None:
                 authoring.delete(row)
         upstream.delete()
-
-
-def _check_limits(items: Iterable[UpstreamItem]) -> None:
-    """Raise NotAcceptable if the tenant would have more rows of a kind than it can."""
-    new_rows = Counter((item.tenant_id, _model_of(item)) for item in items if row_of(item) is None)
-    for (tenant_id, model), count in new_rows.items():
-        rows: QuerySet[Any] = model._default_manager.filter(tenant=tenant_id)
-        try:
-            check_count(model, rows.count() + count)
-        except ValidationError as problem:
-            raise NotAcceptable(problem.messages[0]) from problem
-
-
-def _model_of(item: UpstreamItem) -> type[Tool | Resource | Prompt]:
-    match item.kind:
-        case ItemKind.TOOL:
-            return Tool
-        case ItemKind.PROMPT:
-            return Prompt
-    return Resource
 
 
 def _accept(item: UpstreamItem, by: User | None, *, makes_tasks: bool) -> UpstreamItem:
@@ -302,8 +278,8 @@ def _accept(item: UpstreamItem, by: User | None, *, makes_tasks: bool) -> Upstre
 
 def _check(item: UpstreamItem, definition: dict[str, Any]) -> None:
     """Raise NotAcceptable for a definition that the hub cannot offer."""
-    for problem in _problems(item, definition):
-        raise NotAcceptable(f"'{item.name}': {problem}")
+    for error in _problems(item, definition):
+        raise NotAcceptable(f"'{item.name}': {error}")
 
 
 def _problems(item: UpstreamItem, definition: dict[str, Any]) -> Iterator[str]:
@@ -312,14 +288,21 @@ def _problems(item: UpstreamItem, definition: dict[str, Any]) -> Iterator[str]:
     for name, expected_type in _MEMBERS.items():
         if not isinstance(definition.get(name), expected_type | None):
             yield f"its {name} {'is' if expected_type is str else 'are'} invalid."
-    yield from _icon_problems(definition.get("icons"))
+    # Icons in the fields that this hub knows; revisions add others.
+    icons = definition.get("icons")
+    known = ("src", "mimeType", "sizes")
+    known_icons = [
+        {name: value for name, value in _present(icon).items() if name in known} if isinstance(icon, dict) else icon
+        for icon in (icons if isinstance(icons, list) else ())
+    ]
+    yield from (f"its icons are invalid: {error}" for error in check_icons(known_icons))
     name = offered_name(item.upstream, item.name)
     match item.kind:
         case ItemKind.TOOL:
             yield from _tool_problems(item, name, definition)
         case ItemKind.PROMPT:
-            yield from _name_problems(PROMPT_NAME, name)
-            yield from _name_conflicts(Prompt.objects.filter(tenant=item.tenant_id, name=name), item.prompt_id)
+            rows = Prompt.objects.filter(tenant=item.tenant_id, name=name)
+            yield from _name_problems(PROMPT_NAME, name, rows, item.prompt_id)
             arguments = definition.get("arguments")
             if isinstance(arguments, list) and not all(map(_is_argument, arguments)):
                 yield "its arguments are invalid."
@@ -344,34 +327,24 @@ def _is_argument(argument: Any) -> bool:
     return isinstance(argument.get("description"), str | None) and isinstance(argument.get("required"), bool | None)
 
 
-def _icon_problems(icons: Any) -> Iterator[str]:
-    """Yield the errors of icons in the fields that this hub knows; revisions add others."""
-    known = ("src", "mimeType", "sizes")
-    known_fields = [
-        {name: value for name, value in _present(icon).items() if name in known} if isinstance(icon, dict) else icon
-        for icon in (icons if isinstance(icons, list) else ())
-    ]
-    yield from (f"its icons are invalid: {fault}" for fault in check_icons(known_fields))
-
-
 def _resource_problems(item: UpstreamItem, definition: dict[str, Any]) -> Iterator[str]:
     annotations = _present(definition.get("annotations"))
-    for problem in check_annotations({name: annotations[name] for name in RATED & annotations.keys()}):
-        yield f"its annotations are invalid: {problem}"
-    yield from _name_problems(RESOURCE_URI, item.name)
-    yield from _name_conflicts(Resource.objects.filter(tenant=item.tenant_id, uri=item.name), item.resource_id)
+    for error in check_annotations({name: annotations[name] for name in RATED & annotations.keys()}):
+        yield f"its annotations are invalid: {error}"
+    rows = Resource.objects.filter(tenant=item.tenant_id, uri=item.name)
+    yield from _name_problems(RESOURCE_URI, item.name, rows, item.resource_id)
     try:
         variables = uri_templates.parse(item.name).variables
-    except ValueError as invalid:
-        yield f"its URI is invalid: {invalid}."
+    except ValueError as error:
+        yield f"its URI is invalid: {error}."
     else:
         if bool(variables) != (item.kind == ItemKind.TEMPLATE):
             yield "its URI is not a template." if item.kind == ItemKind.TEMPLATE else "its URI is a template."
 
 
 def _tool_problems(item: UpstreamItem, name: str, definition: dict[str, Any]) -> Iterator[str]:
-    yield from _name_problems(TOOL_NAME, name)
-    yield from _name_conflicts(Tool.objects.filter(tenant=item.tenant_id, name=name), item.tool_id)
+    rows = Tool.objects.filter(tenant=item.tenant_id, name=name)
+    yield from _name_problems(TOOL_NAME, name, rows, item.tool_id)
     if fault := reserved_fault(item.tenant, name, item.tool_id):
         yield fault
     try:
@@ -379,8 +352,8 @@ def _tool_problems(item: UpstreamItem, name: str, definition: dict[str, Any]) ->
         CompiledSchema(schema, lenient=True)
         CompiledSchema(result_schema(definition.get("outputSchema")), lenient=True)
         mirrored(schema)
-    except (InvalidSchema, InvalidMirror) as problem:
-        yield f"its schemas cannot be used: {str(problem)[:500]}"
+    except (InvalidSchema, InvalidMirror) as error:
+        yield f"its schemas cannot be used: {str(error)[:500]}"
     hints = _present(definition.get("annotations"))
     for hint_problem in check_tool_annotations(
         {hint: hints[hint] for hint in {*content.HINTS, "title"} & hints.keys()}
@@ -388,22 +361,18 @@ def _tool_problems(item: UpstreamItem, name: str, definition: dict[str, Any]) ->
         yield f"its annotations are invalid: {hint_problem}"
 
 
-def _name_problems(validator: Any, name: str) -> Iterator[str]:
+def _name_problems(validator: Any, name: str, rows: Any, own_id: Any) -> Iterator[str]:
     try:
         validator(name)
-    except ValidationError as problem:
-        yield f"it would be offered as {name!r}. {problem.message}"
-
-
-def _name_conflicts(rows: Any, own_id: Any) -> Iterator[str]:
-    row = rows.exclude(pk=own_id).first()
-    if row is not None:
+    except ValidationError as error:
+        yield f"it would be offered as {name!r}. {error.message}"
+    if (row := rows.exclude(pk=own_id).first()) is not None:
         yield f"this tenant already has one named {row}. Give the upstream another prefix."
 
 
 def _tool(item: UpstreamItem, definition: dict[str, Any], *, makes_tasks: bool) -> Tool:
     tool = item.tool or Tool(tenant_id=item.tenant_id, timeout_seconds=item.upstream.timeout_seconds)
-    tool.kind = ToolKind.UPSTREAM
+    tool.kind = UpstreamKind.name
     tool.name = offered_name(item.upstream, item.name)
     tool.title = _text(definition, "title")[:MAX_TITLE_LENGTH]
     tool.description = _text(definition, "description")
@@ -451,22 +420,15 @@ def _prompt(item: UpstreamItem, definition: dict[str, Any]) -> Prompt:
     return prompt
 
 
-def _needs_credential(upstream: Upstream, problem: Exception) -> bool:
-    return bool(upstream.credential) and isinstance(problem, Refused) and problem.status in UNAUTHORIZED
-
-
-def _failure(problem: Exception, scrubber: Scrubber) -> UpstreamFailed:
+def _failure(error: Exception, scrubber: Scrubber) -> UpstreamFailed:
     """Return a failure as it may be shown and stored: an upstream may repeat the credential that it was sent."""
-    match problem:
-        case LoopRefused():
-            return LoopRefused(sanitized(scrubber.beginning(problem.message, MAX_ERROR_LENGTH)))
+    message, cause = str(error), ""
+    match error:
         case UpstreamFailed():
-            message, cause = problem.message, problem.cause
+            message, cause = error.message, error.cause
         case ErrorResponse():
-            message, cause = f"The upstream answered with error {problem.code}: {problem.message}", ""
+            message = f"The upstream answered with error {error.code}: {error.message}"
         case TimeoutError():
-            message, cause = f"The upstream did not answer within {DISCOVERY_SECONDS:g} seconds.", ""
-        case _:
-            message, cause = str(problem), ""
-    shown, noted = (sanitized(scrubber.beginning(text, MAX_ERROR_LENGTH)) for text in (message, cause))
-    return UpstreamFailed(shown, noted)
+            message = f"The upstream did not answer within {DISCOVERY_SECONDS:g} seconds."
+    message, cause = (sanitized(scrubber.beginning(text, MAX_ERROR_LENGTH)) for text in (message, cause))
+    return LoopRefused(message) if isinstance(error, LoopRefused) else UpstreamFailed(message, cause)

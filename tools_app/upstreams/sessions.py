@@ -1,22 +1,29 @@
 """The sessions with one upstream of the handshake era, each for the calls of clients with the same capabilities.
 
+A profile is a set of capabilities, as paths such as "elicitation.url": what an upstream may ask.
+
 A question of an upstream need not name the call that it belongs to. So what an upstream may still ask about a call that
 ended without its response must reach no other client: the session of that call is closed, and not lent again.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
+from tools_app.catalog.tool_api.elicitation import declares
 from tools_app.catalog.tool_api.results import ToolError
 from tools_app.upstreams.client import Client
 from tools_app.upstreams.errors import ErrorResponse, Refused, UpstreamFailed
-from tools_app.upstreams.questions import Profile
+
+CAPABILITY_PATHS: Final = ("elicitation", "elicitation.url", "sampling", "sampling.tools", "sampling.context", "roots")
+Profile = frozenset[str]
+ALL_CAPABILITIES: Final[Profile] = frozenset(CAPABILITY_PATHS)
+NO_CAPABILITIES: Final[Profile] = frozenset()
 
 # Sessions with one upstream, besides the one that lists. On stdio, each is a process.
 MAX_SESSIONS, MAX_DUPLEX_SESSIONS = 16, 4
@@ -24,6 +31,23 @@ IDLE_SECONDS: Final = 300.0
 CLOSE_SECONDS: Final = 10.0
 # How long a call waits for a session.
 WAIT_SECONDS: Final = 30.0
+
+
+def profile_of(capabilities: Mapping[str, Any]) -> Profile:
+    """Return what a client with these capabilities can be asked."""
+    return frozenset(path for path in CAPABILITY_PATHS if declares(capabilities, path))
+
+
+def capabilities_of(profile: Profile) -> dict[str, Any]:
+    """Return a profile as the capabilities of a client."""
+    declared: dict[str, Any] = {}
+    for path in CAPABILITY_PATHS:
+        if path in profile:
+            area, _, mode = path.partition(".")
+            modes = declared.setdefault(area, {})
+            if mode or area == "elicitation":
+                modes[mode or "form"] = {}
+    return declared
 
 
 @dataclass(eq=False)
@@ -39,29 +63,29 @@ class Session:
 
 
 class Lease:
-    """A client that is lent for one call. `sessions` is None where a session is not needed."""
+    """A client that is lent for one call. `session` is None where a session is not needed."""
 
     def __init__(self, client: Client, session: Session | None = None, pool: "SessionPool | None" = None) -> None:
         self.client = client
-        self._acquire_session = session
+        self._session = session
         self._pool = pool
         self._parked_for: tuple[UUID | None] | None = None
 
     def park(self, key_id: UUID | None) -> bool:
         """Note that this call waits for the client of a key, until it ends. False if too many sessions wait already."""
-        if self._parked_for is not None or self._acquire_session is None or self._pool is None:
+        if self._parked_for is not None or self._session is None or self._pool is None:
             return True
-        if not self._pool.may_park(self._acquire_session, key_id):
+        if not self._pool.may_park(self._session, key_id):
             return False
         self._parked_for = (key_id,)
-        self._acquire_session.parked[key_id] += 1
+        self._session.parked[key_id] += 1
         return True
 
     def resume(self) -> None:
         """Note that this call waits for no client any more."""
-        if self._parked_for is not None and self._acquire_session is not None:
-            self._acquire_session.parked.subtract(self._parked_for)
-            self._acquire_session.parked += Counter()  # without those that are zero
+        if self._parked_for is not None and self._session is not None:
+            self._session.parked.subtract(self._parked_for)
+            self._session.parked += Counter()  # without those that are zero
         self._parked_for = None
 
 
@@ -92,8 +116,8 @@ class SessionPool:
         except (ErrorResponse, Refused):
             has_ended = True
             raise
-        except UpstreamFailed as problem:
-            has_ended = not problem.sent
+        except UpstreamFailed as error:
+            has_ended = not error.sent
             raise
         finally:
             lease.resume()
@@ -101,9 +125,11 @@ class SessionPool:
             session.used_at = monotonic()
             if profile and not has_ended:
                 session.is_discarded = True
-                session.client.refuse_unrelated()
+                session.client.transport.refuses_questions = True
             if session.is_discarded and not session.call_count:
-                self._close_later(session)
+                closing = asyncio.get_running_loop().create_task(self._close_discarded(session))
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
             self._released.set()
 
     def may_park(self, session: Session, key_id: UUID | None) -> bool:
@@ -158,17 +184,11 @@ class SessionPool:
                 message = f"The upstream '{self._name}' is busy: all {max_sessions} sessions with it are in use."
                 raise ToolError(f"{message} The call was not sent. Try again later.") from None
 
-    def _close_later(self, session: Session) -> None:
+    async def _close_discarded(self, session: Session) -> None:
         """Close a session that is not lent again. It counts until it is closed: on stdio, it is a process."""
-
-        async def close() -> None:
-            await close_client(session.client)
-            self._sessions = [one for one in self._sessions if one is not session]
-            self._released.set()
-
-        task = asyncio.get_running_loop().create_task(close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        await close_client(session.client)
+        self._sessions = [other for other in self._sessions if other is not session]
+        self._released.set()
 
 
 async def close_client(client: Client) -> None:

@@ -14,21 +14,19 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Final
-from uuid import UUID
 
 from django.conf import settings
 
 from tools_app.catalog.kinds.upstream.runner import Endpoint
 from tools_app.core.telemetry.secret_names import Scrubber
 from tools_app.protocol import exact_json
-from tools_app.upstreams import commands
 from tools_app.upstreams.client import Message
-from tools_app.upstreams.drafts import variable_fault
 from tools_app.upstreams.duplex import DuplexTransport
 from tools_app.upstreams.errors import UpstreamFailed
 from tools_app.upstreams.http import parsed
 from tools_app.upstreams.isolation import cgroups, home, launcher
 from tools_app.upstreams.isolation.process import PipedProcess
+from tools_app.upstreams.validation import NOT_ALLOWED, is_allowed_command, variable_fault
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +64,8 @@ class StdioTransport(DuplexTransport):
         self._measuring: asyncio.Task[None] | None = None
 
     async def _open(self) -> None:
-        if not (self._endpoint.is_approved or commands.is_allowed(self._command)):
-            raise UpstreamFailed(commands.NOT_ALLOWED, sent=False)
+        if not (self._endpoint.is_approved or is_allowed_command(self._command)):
+            raise UpstreamFailed(NOT_ALLOWED, sent=False)
         for name, value in self._environment.items():
             if fault := variable_fault(name):  # rows may be older than the rule
                 raise UpstreamFailed(f"The variable {name[:100]!r} cannot be used: {fault}", sent=False)
@@ -76,13 +74,14 @@ class StdioTransport(DuplexTransport):
         program = shutil.which(self._command[0])
         if program is None:
             raise UpstreamFailed(f"The program {self._command[0]!r} is not installed on the hub.", sent=False)
-        directory = await asyncio.to_thread(_directory, self._endpoint.id)
         try:
-            await asyncio.to_thread(home.check, directory)
-        except home.HomeFull as problem:
+            directory = await asyncio.to_thread(home.prepared, self._endpoint.id)
+        except home.HomeFull as error:
             raise UpstreamFailed(
-                f"The upstream's program is not started. {problem}", f"See {directory}.", sent=False
-            ) from problem
+                f"The upstream's program is not started. {error}",
+                f"See {home.directory_of(self._endpoint.id)}.",
+                sent=False,
+            ) from error
         files, directories = _named_paths(self._command[1:]) if self._endpoint.is_approved else ([], [])
         self._cgroup = await asyncio.to_thread(cgroups.new_group, self._endpoint.id)
         specification = {
@@ -113,8 +112,8 @@ class StdioTransport(DuplexTransport):
                 {"PATH": path, "LANG": LANGUAGE, launcher.ENVIRONMENT: exact_json.dumps(environment).decode()},
                 self._max_bytes,
             )
-        except OSError as problem:
-            raise UpstreamFailed("The upstream's process cannot be started.", str(problem), sent=False) from problem
+        except OSError as error:
+            raise UpstreamFailed("The upstream's process cannot be started.", str(error), sent=False) from error
         except (TypeError, ValueError):
             # Their texts may hold a secret.
             raise UpstreamFailed("The upstream's process cannot be started.", "invalid text", sent=False) from None
@@ -130,38 +129,31 @@ class StdioTransport(DuplexTransport):
         try:
             process.stdin.write(exact_json.dumps(message) + b"\n")
             await process.stdin.drain()
-        except (OSError, RuntimeError) as problem:
-            raise UpstreamFailed("The upstream's process has ended.", str(problem)) from problem
+        except (OSError, RuntimeError) as error:
+            raise UpstreamFailed("The upstream's process has ended.", str(error)) from error
 
     async def _shut(self) -> None:
         try:
-            await self._end()
+            if self._process is not None:
+                await self._end(self._process)
         finally:
             if self._cgroup:
                 # Its launcher has removed it, unless that was killed, or not started.
                 await asyncio.to_thread(cgroups.remove, Path(self._cgroup))
 
-    async def _end(self) -> None:
-        process = self._process
-        if process is None:
-            return
+    async def _end(self, process: PipedProcess) -> None:
         if self._measuring is not None:
             self._measuring.cancel()
         process.stdin.close()
-        await self._ended_within(END_SECONDS)
-        process.terminate()
-        await self._ended_within(KILL_SECONDS)
-        process.kill()
-        await process.wait()
+        for seconds, kill in ((END_SECONDS, process.popen.terminate), (KILL_SECONDS, process.popen.kill)):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await process.ended.wait()
+            kill()
+        await process.ended.wait()
         for reader in self._readers:
             reader.cancel()
         process.close()
-
-    async def _ended_within(self, seconds: float) -> None:
-        assert self._process is not None
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._process.wait()
 
     async def _read(self) -> None:
         """Read messages until the process ends its output, or writes one that is invalid."""
@@ -173,27 +165,27 @@ class StdioTransport(DuplexTransport):
                     self.received(await parsed(line))
         except ValueError:
             message = f"The upstream sent a message of more than {self._max_bytes} bytes."
-        except UpstreamFailed as problem:
-            message, cause = problem.message, problem.cause
+        except UpstreamFailed as error:
+            message, cause = error.message, error.cause
         if not cause:
             with suppress(TimeoutError):
                 async with asyncio.timeout(END_SECONDS):
                     await asyncio.gather(*self._readers[1:], return_exceptions=True)
             cause = self._scrubber.text(self._stderr.decode("utf-8", "replace")).strip()
         self.ended(message, cause)
-        self._process.terminate()
+        self._process.popen.terminate()
 
     async def _measure(self, directory: Path) -> None:
         """End the process once its home holds too much."""
         assert self._process is not None
-        while not self._ended:
+        while not self.is_closed:
             began = asyncio.get_running_loop().time()
             try:
-                await asyncio.to_thread(home.check, directory, self._process.pid)
-            except home.HomeFull as problem:
-                log.warning("The program of upstream %s is ended. %s", self._endpoint.id, problem)
-                self.ended(f"The upstream's process was ended. {problem} The call may have run.")
-                self._process.terminate()
+                await asyncio.to_thread(home.check, directory, self._process.popen.pid)
+            except home.HomeFull as error:
+                log.warning("The program of upstream %s is ended. %s", self._endpoint.id, error)
+                self.ended(f"The upstream's process was ended. {error} The call may have run.")
+                self._process.popen.terminate()
                 return
             # A large home is measured less often.
             took = asyncio.get_running_loop().time() - began
@@ -209,32 +201,37 @@ class StdioTransport(DuplexTransport):
 
 def readable_paths(program: str, more: Sequence[str] = ()) -> list[str]:
     """Return what a program may read and execute. Raises UpstreamFailed if the hub's own data would be among it."""
-    wanted = [*SYSTEM_PATHS, *settings.MCPHUB_UPSTREAM_PATHS, *_installation(Path(program)), *more]
-    found = [str(Path(path).resolve()) for path in wanted if Path(path).exists()]
+    paths = [*SYSTEM_PATHS, *settings.MCPHUB_UPSTREAM_PATHS, *_installation(Path(program)), *more]
+    readable = [str(Path(path).resolve()) for path in paths if Path(path).exists()]
     data = Path(settings.MCPHUB_DATA_DIR).resolve()
-    for path in found:
+    for path in readable:
         if data.is_relative_to(path):
             raise UpstreamFailed(
                 "The command is not started: it could read the hub's own data.",
                 f"MCPHUB_DATA_DIR is within {path}, which the command may read",
                 sent=False,
             )
-    return found
+    return readable
 
 
 def _installation(program: Path) -> list[str]:
     """Return the directories that a program is installed in: its environment, such as a venv, or its directory.
 
-    A script needs those of its interpreter, too.
+    A script needs those of its interpreter, too, which its first line names.
     """
-    found = []
-    interpreter = _interpreter(program)
-    places = (program, program.resolve(), *((interpreter, interpreter.resolve()) if interpreter else ()))
-    for place in dict.fromkeys(places):
-        home = place.parent.parent
-        is_environment = place.parent.name == "bin" and (home / "lib").is_dir() and home not in {Path("/"), Path.home()}
-        found.append(str(home if is_environment else place.parent))
-    return found
+    with program.open("rb") as file:
+        line = file.readline(MAX_LINE_BYTES)
+    words = line[2:].decode("utf-8", "replace").split() if line.startswith(b"#!") else []
+    if words and Path(words[0]).name == "env":
+        words = [word for word in words[1:] if not word.startswith("-")]
+    interpreter = shutil.which(words[0]) if words else None
+    directories = []
+    for file in (program, *((Path(interpreter),) if interpreter else ())):
+        for place in dict.fromkeys((file, file.resolve())):
+            prefix = place.parent.parent
+            is_prefix = place.parent.name == "bin" and (prefix / "lib").is_dir()
+            directories.append(str(prefix if is_prefix and prefix not in {Path("/"), Path.home()} else place.parent))
+    return directories
 
 
 def _named_paths(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -243,36 +240,16 @@ def _named_paths(words: Sequence[str]) -> tuple[list[str], list[str]]:
     A file stands for the directory that it is in, and for the `node_modules` around that. A directory, such as the root
     of a server for files, is written to as well.
     """
-    found = [Path(word).resolve() for word in words if word.startswith("/") and Path(word).exists()]
-    directories = [str(path) for path in found if path.is_dir()]
-    return [*directories, *(_around(path) for path in found if path.is_file())], directories
-
-
-def _around(file: Path) -> str:
-    modules = [parent for parent in file.parents if parent.name == "node_modules"]
-    if modules:
-        return str(modules[-1])
+    directories, readable = [], []
     shared = {Path("/"), Path("/tmp"), Path.home()}  # noqa: S108 - it is not written to
-    return str(file if file.parent in shared else file.parent)
-
-
-def _interpreter(program: Path) -> Path | None:
-    """Return the interpreter that the first line of a script names; None for other programs."""
-    with program.open("rb") as file:
-        line = file.readline(MAX_LINE_BYTES)
-    words = line[2:].decode("utf-8", "replace").split() if line.startswith(b"#!") else []
-    if words and Path(words[0]).name == "env":
-        words = [word for word in words[1:] if not word.startswith("-")]
-    found = shutil.which(words[0]) if words else None
-    return Path(found) if found else None
-
-
-def _directory(id: UUID) -> Path:
-    """Return the directory of an upstream's process: the only one that it may write to."""
-    directory = Path(settings.MCPHUB_DATA_DIR) / "upstreams" / str(id)
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (directory / "tmp").mkdir(mode=0o700, exist_ok=True)
-    return directory.resolve()
+    for path in (Path(word).resolve() for word in words if word.startswith("/")):
+        if path.is_dir():
+            directories.append(str(path))
+        elif path.is_file():
+            modules = [parent for parent in path.parents if parent.name == "node_modules"]
+            around = path if path.parent in shared else path.parent
+            readable.append(str(modules[-1] if modules else around))
+    return [*directories, *readable], directories
 
 
 @cache

@@ -67,7 +67,11 @@ def page(request: HttpRequest, upstream_id: UUID | None = None) -> HttpResponse:
     upstreams = _seen_by(request.user)
     if upstream_id is not None:
         upstreams = upstreams.filter(pk=upstream_id)
-    entries = list(_entries(request.user, upstreams[:MAX_SHOWN], request.GET.get("key", "")))
+    entries = [
+        CredentialEntry(upstream, owner, owner_name, store.of_owner(upstream.pk, owner).first())
+        for upstream in upstreams[:MAX_SHOWN]
+        for owner, owner_name in _owners(request.user, upstream, request.GET.get("key", ""))
+    ]
     if upstream_id is not None and not entries:
         raise Http404("There is no such upstream, or it needs no credential of yours.")
     if request.method == "POST":
@@ -94,11 +98,12 @@ def callback(request: HttpRequest) -> HttpResponse:
         key_id, person_id = pending["owner"]
         owner = Owner(UUID(key_id) if key_id else None, person_id)
         upstream = _seen_by(request.user).filter(pk=pending["upstream"]).first()
-        if upstream is None or not _may_enter(request.user, upstream, owner):
+        owners = _owners(request.user, upstream, key_id or "") if upstream is not None else ()
+        if upstream is None or owner not in [each for each, _ in owners]:
             raise SignInFailed("You may not sign in for this upstream.")
         sign_in.finish(upstream, owner, pending, answer)
-    except SignInFailed as problem:
-        context = {**site.each_context(request), "title": "Not signed in", "text": str(problem)}
+    except SignInFailed as error:
+        context = {**site.each_context(request), "title": "Not signed in", "text": str(error)}
         return TemplateResponse(request, "identity/authorization/message.html", context, status=400)
     messages.success(request, f"Signed in for {upstream}.")
     return HttpResponseRedirect(store.credential_url(upstream.pk, owner, _origin(request)))
@@ -131,31 +136,21 @@ def _change(request: HttpRequest, entry: CredentialEntry) -> HttpResponse:
     elif entry.is_sign_in:
         try:
             url = sign_in.begin(entry.upstream, entry.owner, request.session, _origin(request))
-        except SignInFailed as problem:
-            messages.error(request, str(problem))
+        except SignInFailed as error:
+            messages.error(request, str(error))
         else:
-            return _redirect_page(request, entry, url)
+            # A link, because the policy forbids forms that lead elsewhere.
+            context = {"title": f"Sign in for {entry.upstream}", "url": url, "upstream": entry.upstream}
+            context |= {"host": netloc_of(url), **site.each_context(request)}
+            return TemplateResponse(request, "upstreams/redirect.html", context)
     else:
         try:
             store.save_value(entry.upstream, entry.owner, request.POST.get("value", ""))
-        except InvalidCredential as problem:
-            messages.error(request, str(problem))
+        except InvalidCredential as error:
+            messages.error(request, str(error))
         else:
             messages.success(request, f"The credential for {entry.upstream} was saved.")
     return HttpResponseRedirect(request.get_full_path())
-
-
-def _redirect_page(request: HttpRequest, entry: CredentialEntry, url: str) -> HttpResponse:
-    """Return a page with the link to an authorization server: the policy forbids forms that lead elsewhere."""
-    context = {"title": f"Sign in for {entry.upstream}", "url": url, "upstream": entry.upstream}
-    context["host"] = netloc_of(url)
-    return TemplateResponse(request, "upstreams/redirect.html", {**site.each_context(request), **context})
-
-
-def _entries(person: User, upstreams: "QuerySet[Upstream]", key: str) -> Iterator[CredentialEntry]:
-    for upstream in upstreams:
-        for owner, owner_name in _owners(person, upstream, key):
-            yield CredentialEntry(upstream, owner, owner_name, store.of_owner(upstream.pk, owner).first())
 
 
 def _owners(person: User, upstream: Upstream, key: str) -> Iterator[tuple[Owner, str]]:
@@ -184,11 +179,6 @@ def _keys(person: User, upstream: Upstream, key: str) -> "QuerySet[ApiKey]":
     rows = rows.filter(pk=key_id)
     is_admin = permissions.may_change(person, upstream.tenant)
     return rows.filter(belongs_to_person | Q(connection=None)) if is_admin else rows.filter(belongs_to_person)
-
-
-def _may_enter(person: User, upstream: Upstream, owner: Owner) -> bool:
-    key = str(owner.key_id) if owner.key_id is not None else ""
-    return any(owner == possible for possible, _ in _owners(person, upstream, key))
 
 
 def _origin(request: HttpRequest) -> str:

@@ -41,25 +41,23 @@ _PHRASES: Final = {
 
 def warnings_of(definition: Any) -> list[str]:
     """Return what is suspicious in a definition, and what the hub does not use of it, each warning once."""
-    return [*_suspicions(definition), *_unused(definition)]
+    return [*_suspicions(definition), *(_unused(definition) if isinstance(definition, dict) else ())]
 
 
-def _unused(definition: Any) -> Iterator[str]:
+def _unused(definition: dict[str, Any]) -> Iterator[str]:
     """Yield what the hub leaves out of a valid definition."""
-    if not isinstance(definition, dict):
-        return
     for member in ("inputSchema", "outputSchema"):
         try:
-            found = unchecked_patterns(definition.get(member))
+            paths = unchecked_patterns(definition.get(member))
         except RecursionError:  # it is refused
             continue
-        for path in found[:MAX_PATTERNS]:
+        for path in paths[:MAX_PATTERNS]:
             yield (
                 f"{member}, {dotted(path)[:MAX_SHOWN_PATH]}: the hub does not check this regular expression, because"
                 " look-around and back-references take unbounded time. Clients get it, and the rest is checked."
             )
-        if len(found) > MAX_PATTERNS:
-            yield f"{member}: {len(found) - MAX_PATTERNS} more regular expressions are not checked."
+        if len(paths) > MAX_PATTERNS:
+            yield f"{member}: {len(paths) - MAX_PATTERNS} more regular expressions are not checked."
     annotations = definition.get("annotations")
     last_modified = annotations.get("lastModified") if isinstance(annotations, dict) else None
     if last_modified is not None and moment(last_modified) is None:

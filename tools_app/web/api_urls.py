@@ -14,11 +14,7 @@ from tools_app.audit.api.exports import Exports
 from tools_app.audit.api.stats import Figures
 from tools_app.calls.api.calls import Calls, RunningCalls
 from tools_app.calls.api.sessions import Sessions
-from tools_app.catalog.api.prompts import Prompts
-from tools_app.catalog.api.resources import Resources
-from tools_app.catalog.api.secrets import Secrets
-from tools_app.catalog.api.tools import Tools
-from tools_app.catalog.api.toolsets import Toolsets
+from tools_app.catalog.api import Prompts, Resources, Secrets, Tools, Toolsets
 from tools_app.catalog.kinds.openapi.api import ApiSources
 from tools_app.identity.api import (
     ClientPolicies,
@@ -32,8 +28,7 @@ from tools_app.identity.api import (
     Tokens,
 )
 from tools_app.tenants.api import Invitations, Keys, Members, Tenants
-from tools_app.upstreams.api.credentials import UpstreamCredentials
-from tools_app.upstreams.api.upstreams import UpstreamItems, Upstreams
+from tools_app.upstreams.api import UpstreamCredentials, UpstreamItems, Upstreams
 from tools_app.web.api.documentation import Browser, Document
 from tools_app.web.api.views import BaseApiView
 from tools_app.web.api.viewsets import ApiView

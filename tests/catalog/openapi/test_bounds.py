@@ -4,13 +4,13 @@ import json
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 
 from tools_app.catalog.kinds.openapi import styles as operation_styles
 from tools_app.catalog.kinds.openapi.documents import arguments as openapi_arguments
 from tools_app.catalog.kinds.openapi.documents import operations as openapi
 from tools_app.catalog.kinds.openapi.documents import reader as openapi_reader
 from tools_app.catalog.kinds.openapi.documents import selection
-from tools_app.catalog.kinds.openapi.sources import settings as source_settings
 from tools_app.catalog.tool_api.results import ToolError
 from tools_app.models import ApiSource, Tenant
 
@@ -64,7 +64,11 @@ def test_an_operation_has_bounds() -> None:
 
 def test_patterns_of_selected_operations_have_bounds(tenant: Tenant) -> None:
     def faults(*patterns: str) -> Any:
-        return source_settings.source_faults(ApiSource(tenant=tenant, name="x", selection=list(patterns)))
+        try:
+            ApiSource(tenant=tenant, name="x", selection=list(patterns)).clean()
+        except ValidationError as problem:
+            return problem.message_dict
+        return {}
 
     pattern = "/" + "x" * (selection.MAX_PATTERN - 1)
     assert "selection" not in faults(*[pattern] * selection.MAX_PATTERNS)

@@ -58,7 +58,7 @@ class DestinationForm(forms.ModelForm):  # type: ignore[type-arg]
             self.fields["kind"].widget.attrs["data-kinds"] = orjson.dumps(kinds).decode()
 
     def clean(self) -> dict[str, Any] | None:
-        """Check bounds and the address of the kind. Raises ValidationError."""
+        """Check the number of destinations, and clear the address of another kind. Raises ValidationError."""
         cleaned = super().clean() or self.cleaned_data
         for kind, name in ADDRESSES.items():
             if name in self.fields and "kind" in cleaned and cleaned["kind"] != kind:
@@ -67,9 +67,7 @@ class DestinationForm(forms.ModelForm):  # type: ignore[type-arg]
                 self.errors.pop(name, None)
         if "tenant" in cleaned:
             self.instance.tenant = cleaned["tenant"]
-        self.instance.kind = cleaned.get("kind", self.instance.kind)
-        self.instance.url = cleaned.get("url", self.instance.url)
-        destinations.check_destination(self.instance)
+        destinations.check_count(self.instance)
         if "enabled" in self.changed_data:
             self.instance.disabled_reason = ""
         return cleaned

@@ -89,16 +89,13 @@ class RuleForm(forms.ModelForm):  # type: ignore[type-arg]
             field.help_text = NO_DESTINATIONS
 
     def clean(self) -> dict[str, Any] | None:
-        """Check bounds, and that the destinations belong to the tenant. Raises ValidationError."""
+        """Check the number of rules, and that the destinations belong to the tenant. Raises ValidationError."""
         cleaned = super().clean() or self.cleaned_data
         if "tenant" in cleaned:
             self.instance.tenant = cleaned["tenant"]
-        if self.instance.kind or cleaned.get("kind"):
-            destinations.check_rule(self.instance)
-        try:
-            destinations.check_recipients(self.instance, list(cleaned.get("destinations", ())))
-        except ValidationError as problem:
-            self.add_error(None, problem)
+        destinations.check_count(self.instance)
+        if any(row.tenant_id != self.instance.tenant_id for row in cleaned.get("destinations", ())):
+            raise ValidationError({"destinations": "Choose destinations of the rule's own tenant."})
         return cleaned
 
 

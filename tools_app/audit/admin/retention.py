@@ -4,6 +4,7 @@ The dry run shows what would be pruned with the current or another number of day
 Superusers see all tenants, other users the tenants that they administer.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,8 +17,7 @@ from django.urls import URLPattern, path
 from django.views.decorators.http import require_GET
 from unfold.widgets import BASE_INPUT_CLASSES
 
-from tools_app.audit.retention.preview import days_kept, preview
-from tools_app.audit.retention.retention import MAX_DAYS
+from tools_app.audit.retention import MAX_DAYS, days_kept, preview
 from tools_app.models import Tenant
 from tools_app.tenants import permissions
 from tools_app.tenants.permissions import tenant_permissions_of
@@ -58,7 +58,7 @@ def _page(site: AdminSite) -> Any:
             "error": WRONG_DAYS if tenant and days is None else "",
             "trial": tried,
             "calls": f"{tried.calls:,}" if tried and tried.calls else "",
-            "believed": f"{tried.believed:,}" if tried and tried.believed else "",
+            "estimated": f"{tried.estimated:,}" if tried and tried.estimated else "",
             "hub_days": settings.MCPHUB_KEEP_DAYS,
             "sets_it": tenant_permissions_of(request).everything,
             "input_classes": " ".join(BASE_INPUT_CLASSES),
@@ -85,5 +85,4 @@ def _days(request: HttpRequest, tenant: Tenant) -> int | None:
     text = request.GET.get("keep_days", "").strip()
     if not text:
         return days_kept(tenant)
-    days = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(MAX_DAYS)) else -1
-    return days if 0 <= days <= MAX_DAYS else None
+    return int(text) if re.fullmatch("[0-9]{1,6}", text) and int(text) <= MAX_DAYS else None

@@ -4,6 +4,7 @@ Users see the chains of one tenant at a time; superusers may also see all tenant
 A full verification takes long; use `manage.py verify_audit` for it.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,7 +17,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.views.decorators.http import require_GET, require_http_methods
 
-from tools_app.audit.checkpoints import signing, statements, witness
+from tools_app.audit.checkpoints import statements, witness
 from tools_app.audit.verification.report import Finding, Report
 from tools_app.audit.verification.verify import Scope, verify
 from tools_app.models import Call, Checkpoint, Tenant
@@ -71,7 +72,9 @@ def _page(site: AdminSite) -> Any:
         tenant = _chosen(request, tenants)
         is_chosen = tenant is not None or sees_all
         scope = Scope(tenant_id=tenant.pk if tenant else None, newest=NEWEST, seconds=SECONDS)
-        witnessed = _witnessed()
+        witnessed: list[str] | None = None
+        with suppress(OSError):
+            witnessed = witness.lines()
         report = verify(scope, witnessed=witnessed or ()) if is_chosen and request.method == "POST" else None
         context = {
             **site.each_context(request),
@@ -80,8 +83,8 @@ def _page(site: AdminSite) -> Any:
             "tenants": tenants[:MAX_CHOICES],
             "sees_all": sees_all,
             "state": _state(scope) if is_chosen else None,
-            "public_key": signing.own_key(),
-            "fingerprint": signing.fingerprint(signing.own_key()),
+            "public_key": statements.own_key(),
+            "fingerprint": statements.fingerprint(statements.own_key()),
             "report": report,
             "found": _found(report, dict(tenants.values_list("pk", "name"))) if report else [],
             "newest": NEWEST,
@@ -123,14 +126,6 @@ def _state(scope: Scope) -> State:
     chains = list(newest.values_list("writer", "tenant_id")[:MAX_COUNTED])
     last = Checkpoint.objects.order_by("-id").values_list("made_at", flat=True).first()
     return State(len(chains), len(set(chains)), last)
-
-
-def _witnessed() -> list[str] | None:
-    """Return the lines of this host's witness file, or None if it cannot be read."""
-    try:
-        return witness.lines()
-    except OSError:
-        return None
 
 
 def _found(report: Report, names: dict[UUID, str]) -> list[Found]:

@@ -12,8 +12,7 @@ from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 
-from tools_app.audit.export.responses import file_response
-from tools_app.audit.export.runner import start_export
+from tools_app.audit.export import file_response, start_export
 from tools_app.audit.search.query import PARAMETERS, BadQuery, CallQuery
 from tools_app.models import Export, ExportFormat, ExportState
 from tools_app.web.api.fields import UUID_TEXT, Choice, Flag, Text

@@ -224,16 +224,13 @@ def _before_delete(instance: models.Model, **_options: Any) -> None:
 def _after_delete(instance: models.Model, **_options: Any) -> None:
     if changes.actor() is not None:
         before = filled(instance, current_values(instance))
-        changes.record(Action.DELETED, instance, before=before, name=_name(instance))
+        try:
+            name = str(instance)
+        except ObjectDoesNotExist:
+            # The rows that its name refers to are deleted.
+            name = str(instance.pk)
+        changes.record(Action.DELETED, instance, before=before, name=name)
 
 
 def _is_noise(update_fields: Fields) -> bool:
     return update_fields is not None and NOT_RECORDED.issuperset(update_fields)
-
-
-def _name(row: models.Model) -> str:
-    """Return the name of a row, or its key if the rows that its name refers to are deleted."""
-    try:
-        return str(row)
-    except ObjectDoesNotExist:
-        return str(row.pk)

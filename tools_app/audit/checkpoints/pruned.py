@@ -14,8 +14,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from tools_app.audit.checkpoints import signing
-from tools_app.audit.checkpoints.statements import CheckpointText, NotTrusted, PrunedText, Run, exported, opened, signed
+from tools_app.audit.checkpoints.statements import CheckpointText, PrunedText, Run, known_keys, signed, trusted
 from tools_app.models import Call, ChainKind, ChainStart, Checkpoint
 
 BATCH = 2000
@@ -42,7 +41,11 @@ def note(links: Iterable[Pruned], why: str, kind: ChainKind = ChainKind.RECORDS)
     """State that `links`, in chain order, are pruned. Call it before the deletion, in the same transaction."""
     for (writer, tenant_id), of_chain in groupby(links, key=lambda link: link[:2]):
         before = ChainStart.objects.filter(kind=kind, writer=writer, tenant_id=tenant_id)
-        runs = joined(_stated(before), _runs(of_chain))
+        runs = list(_runs(of_chain))
+        for row in before:
+            # An untrusted statement is skipped: it would be signed again.
+            if isinstance(stated := trusted(row, known_keys()), PrunedText):
+                runs = joined(runs, stated.runs)
         text = PrunedText(of=kind.value, writer=writer, tenant=tenant_id, made_at=timezone.now(), runs=runs, why=why)
         before.delete()
         ChainStart.objects.create(kind=kind, tenant_id=tenant_id, position=text.position, **signed(text))
@@ -72,59 +75,29 @@ def drop_checkpoints(before: datetime) -> int:
 
 @transaction.atomic
 def _drop_of(writer: UUID, before: datetime) -> int:
-    checkpoints = Checkpoint.objects.filter(writer=writer, sequence__lt=_first_needed(writer, before)).order_by(
-        "sequence"
-    )
+    starts = ChainStart.objects.filter(kind=ChainKind.RECORDS, writer=writer)
+    pruned_to: dict[UUID | None, int] = dict(starts.values_list("tenant_id", "position"))
+    # The last checkpoint to name each chain, and where it says that the chain ends.
+    last_heads: dict[UUID | None, tuple[int, int]] = {}
+    first_young = end = 0
+    keys = known_keys()
+    for row in Checkpoint.objects.filter(writer=writer).order_by("sequence").iterator(BATCH):
+        text = trusted(row, keys)
+        if text is None:
+            # Evidence, which must be kept with what follows.
+            break
+        if isinstance(text, CheckpointText):
+            last_heads |= {head.tenant: (text.sequence, head.position) for head in text.heads}
+            end = text.sequence + 1
+            if text.made_at >= before:
+                first_young = first_young or text.sequence
+    needed = [sequence for tenant, (sequence, last) in last_heads.items() if pruned_to.get(tenant, 0) < last]
+    first_needed = min([*needed, first_young or end])
+    checkpoints = Checkpoint.objects.filter(writer=writer, sequence__lt=first_needed).order_by("sequence")
     doomed = checkpoints.values_list("sequence", "digest").iterator(BATCH)
     links = (Pruned(writer, None, sequence, bytes(digest)) for sequence, digest in doomed)
     note(links, f"made before {before.isoformat()}", ChainKind.CHECKPOINTS)
     return checkpoints.delete()[0]
-
-
-def _first_needed(writer: UUID, before: datetime) -> int:
-    """Return the number of a writer's first checkpoint that must be kept."""
-    gone = _pruned_to(writer)
-    last_words: dict[UUID | None, tuple[int, int]] = {}
-    first_young = end = 0
-    for text in _texts_of(writer):
-        last_words |= {head.tenant: (text.sequence, head.position) for head in text.heads}
-        end = text.sequence + 1
-        if text.made_at >= before:
-            first_young = first_young or text.sequence
-    needed = [sequence for tenant, (sequence, position) in last_words.items() if gone.get(tenant, 0) < position]
-    return min([*needed, first_young or end])
-
-
-def _texts_of(writer: UUID) -> Iterator[CheckpointText]:
-    """Yield a writer's checkpoints up to the first untrusted one, which must be kept as evidence."""
-    keys = signing.known_keys()
-    for row in Checkpoint.objects.filter(writer=writer).order_by("sequence").iterator(BATCH):
-        try:
-            text = opened(exported(row), keys)
-        except NotTrusted:
-            return
-        if isinstance(text, CheckpointText):
-            yield text
-
-
-def _pruned_to(writer: UUID) -> dict[UUID | None, int]:
-    """Return the position up to which each chain of a writer is pruned without a gap."""
-    starts = ChainStart.objects.filter(kind=ChainKind.RECORDS, writer=writer)
-    return dict(starts.values_list("tenant_id", "position"))
-
-
-def _stated(starts: QuerySet[ChainStart]) -> list[Run]:
-    """Return the runs that were stated before. Untrusted statements are skipped: they would be signed again."""
-    keys = signing.known_keys()
-    runs: list[Run] = []
-    for row in starts:
-        try:
-            text = opened(exported(row), keys)
-        except NotTrusted:
-            continue
-        if isinstance(text, PrunedText):
-            runs = joined(runs, text.runs)
-    return runs
 
 
 def _runs(links: Iterable[Pruned]) -> Iterator[Run]:

@@ -13,25 +13,25 @@ from uuid import UUID
 
 import msgspec
 from django.db import IntegrityError, transaction
-from django.db.models import Max
+from django.db.models import Max, QuerySet
 from django.utils import timezone
 
-from tools_app.audit.checkpoints import pruned, signing, witness
-from tools_app.audit.checkpoints.recent import calls_from
+from tools_app.audit.checkpoints import pruned, witness
 from tools_app.audit.checkpoints.statements import (
     ChangesHead,
     CheckpointText,
-    Cited,
+    CitedCheckpoint,
     Head,
-    NotTrusted,
     exported,
-    opened,
+    known_keys,
     signed,
+    trusted,
 )
 from tools_app.audit.recorder.chain import heads as own_heads
 from tools_app.audit.recorder.entries import process_id
+from tools_app.core.ids import least_id
 from tools_app.core.process.runtime import Service
-from tools_app.models import Change, Checkpoint, Process
+from tools_app.models import Call, Change, Checkpoint, Process
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,10 @@ EVERY_SECONDS = 60.0
 CHANGES_AGAIN = timedelta(days=1)
 # How many of the newest checkpoints are searched for those of other processes.
 NEWEST = 200
+# How long before its record a call may have started, in almost every case.
+MAX_CALL = timedelta(days=1)
+# How many rows may be read to find a few of them; almost never reached.
+MAX_CALLS = 200_000
 
 
 class CheckpointSigner:
@@ -133,7 +137,8 @@ def sign_for(dead: Iterable[UUID]) -> None:
     """Sign what dead processes left unsigned."""
     for process in Process.objects.filter(pk__in=dead):
         newest = Checkpoint.objects.filter(writer=process.pk).order_by("-sequence").first()
-        if newest is not None and _is_last(newest):
+        text = trusted(newest, known_keys()) if newest else None
+        if isinstance(text, CheckpointText) and text.last:
             continue
         heads = _left_by(process.pk, newest.made_at if newest else process.started_at)
         if heads:
@@ -150,15 +155,6 @@ def sign_for(dead: Iterable[UUID]) -> None:
             _put(text)  # another process may have signed it first, which is sufficient
 
 
-def _is_last(row: Checkpoint) -> bool:
-    """Return whether a checkpoint says that its writer has ended."""
-    try:
-        text = opened(exported(row), signing.known_keys())
-    except NotTrusted:
-        return False
-    return isinstance(text, CheckpointText) and text.last
-
-
 def _left_by(writer: UUID, since: datetime) -> list[Head]:
     """Return the last record of each chain of `writer` that grew after `since`."""
     calls = calls_from(since).filter(writer=writer, chain_position__isnull=False).order_by()
@@ -167,14 +163,25 @@ def _left_by(writer: UUID, since: datetime) -> list[Head]:
     return [Head(*end[1:3], end.hash.hex()) for end in ends if last[end.tenant_id] == end.position]
 
 
-def _others(cited: dict[UUID, int]) -> list[Cited]:
+def calls_from(moment: datetime) -> QuerySet[Call]:
+    """Return the calls recorded from `moment` on, the newest if there are more than MAX_CALLS.
+
+    They are found by their time-ordered ids: there is no index on the time of the record.
+    """
+    recent = Call.objects.filter(id__gte=least_id(moment - MAX_CALL))
+    for oldest in recent.order_by("-id").values_list("id", flat=True)[MAX_CALLS : MAX_CALLS + 1]:
+        recent = recent.filter(id__gt=oldest)
+    return recent
+
+
+def _others(cited: dict[UUID, int]) -> list[CitedCheckpoint]:
     """Return the newest checkpoint of each other writer, unless it was cited before."""
-    found: dict[UUID, Cited] = {}
+    found: dict[UUID, CitedCheckpoint] = {}
     newest = Checkpoint.objects.order_by("-id").exclude(writer=process_id())
     for writer, sequence, digest in newest.values_list("writer", "sequence", "digest")[:NEWEST]:
         known = found[writer].sequence if writer in found else cited.get(writer, 0)
         if sequence > known:
-            found[writer] = Cited(writer, sequence, bytes(digest).hex())
+            found[writer] = CitedCheckpoint(writer, sequence, bytes(digest).hex())
     return list(found.values())
 
 

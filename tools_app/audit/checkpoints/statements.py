@@ -1,18 +1,56 @@
-"""Signed statements about the audit log, as JSON: how far chains reach, and what was pruned from them."""
+"""Signed statements about the audit log, as JSON: how far chains reach, and what was pruned from them.
+
+An Ed25519 key signs them. It is not in the database, so write access to the records is not enough to sign them.
+"""
 
 from collections.abc import Iterator
 from datetime import datetime
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from django.conf import settings
 
-from tools_app.audit.checkpoints import signing
 from tools_app.audit.models import Statement
 from tools_app.models import Checkpoint, Tenant
 
+KEY_BYTES = 32
+FINGERPRINT_LETTERS = 16
 EXPORTED = 500
+
+
+def sign(statement: str) -> bytes:
+    """Return this hub's signature of a text."""
+    return _private_key(settings.MCPHUB_AUDIT_KEY).sign(statement.encode())
+
+
+def own_key() -> str:
+    """Return this hub's public key, in hex."""
+    public_key = _private_key(settings.MCPHUB_AUDIT_KEY).public_key()
+    return public_key.public_bytes(Encoding.Raw, PublicFormat.Raw).hex()
+
+
+def known_keys() -> frozenset[str]:
+    """Return the trusted public keys: this hub's own and the configured ones."""
+    return frozenset({own_key(), *settings.MCPHUB_AUDIT_PUBLIC_KEYS})
+
+
+def fingerprint(public_key: str) -> str:
+    """Return the fingerprint that people compare: the beginning of the SHA-256 of a public key."""
+    return sha256(public_key.encode()).hexdigest()[:FINGERPRINT_LETTERS]
+
+
+@lru_cache(maxsize=4)
+def _private_key(secret: str) -> Ed25519PrivateKey:
+    derivation = HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=None, info=b"mcphub audit log v1")
+    return Ed25519PrivateKey.from_private_bytes(derivation.derive(secret.encode()))
 
 
 class Head(NamedTuple):
@@ -23,7 +61,7 @@ class Head(NamedTuple):
     hash: str
 
 
-class Cited(NamedTuple):
+class CitedCheckpoint(NamedTuple):
     """An existing checkpoint of another writer; `digest` in hex."""
 
     writer: UUID
@@ -60,7 +98,7 @@ class CheckpointText(msgspec.Struct, frozen=True, tag_field="kind", tag="checkpo
     last: bool
     by: UUID
     heads: list[Head]
-    seen: list[Cited]
+    seen: list[CitedCheckpoint]
     changes: ChangesHead | None = None
 
 
@@ -99,8 +137,8 @@ def signed(text: Text) -> dict[str, Any]:
         "made_at": text.made_at,
         "statement": statement,
         "digest": sha256(statement.encode()).digest(),
-        "signature": signing.sign(statement),
-        "public_key": signing.own_key(),
+        "signature": sign(statement),
+        "public_key": own_key(),
     }
 
 
@@ -111,14 +149,25 @@ class NotTrusted(Exception):
 def opened(exported: Signed, keys: frozenset[str]) -> Text:
     """Return the contents of a statement. Raises NotTrusted unless one of `keys` signed it."""
     if exported.public_key not in keys:
-        raise NotTrusted(f"signed with an unknown key, {signing.fingerprint(exported.public_key)}")
-    if not signing.is_signed(exported.statement, _bytes(exported.signature), exported.public_key):
-        raise NotTrusted("the signature does not fit")
+        raise NotTrusted(f"signed with an unknown key, {fingerprint(exported.public_key)}")
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(exported.public_key))
+        key.verify(bytes.fromhex(exported.signature), exported.statement.encode())
+    except (InvalidSignature, ValueError) as error:
+        raise NotTrusted("the signature does not fit") from error
     try:
         text: Text = msgspec.json.decode(exported.statement, type=Text)
     except msgspec.MsgspecError as problem:
         raise NotTrusted("this version of the hub does not understand it") from problem
     return text
+
+
+def trusted(row: Statement, keys: frozenset[str]) -> Text | None:
+    """Return the contents of a stored statement; None unless one of `keys` signed it."""
+    try:
+        return opened(exported(row), keys)
+    except NotTrusted:
+        return None
 
 
 def exported(row: Statement) -> Signed:
@@ -144,10 +193,3 @@ def exported_lines(tenant: Tenant | None = None, newest: int | None = None) -> I
 def digest_of(exported: Signed) -> str:
     """Return the digest that names a statement in later ones, in hex."""
     return sha256(exported.statement.encode()).hexdigest()
-
-
-def _bytes(hexadecimal: str) -> bytes:
-    try:
-        return bytes.fromhex(hexadecimal)
-    except ValueError:
-        return b""

@@ -9,7 +9,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -18,8 +18,7 @@ from uuid import UUID
 import msgspec
 from django.conf import settings
 
-from tools_app.audit.checkpoints import signing
-from tools_app.audit.checkpoints.statements import CheckpointText, NotTrusted, Signed, opened
+from tools_app.audit.checkpoints.statements import CheckpointText, NotTrusted, Signed, opened, own_key
 
 log = logging.getLogger(__name__)
 
@@ -51,11 +50,24 @@ def store(signed: Signed) -> None:
     try:
         text = _checkpoint(signed)
         with _file_lock():
-            entries = {known.writer: (known, line) for line in lines() if (known := _parsed(line)) is not None}
+            entries: dict[UUID, tuple[CheckpointText, str]] = {}
+            for line in lines():
+                # Invalid lines are dropped.
+                with suppress(msgspec.MsgspecError, NotTrusted):
+                    known = _checkpoint(msgspec.json.decode(line, type=Signed))
+                    entries[known.writer] = known, line
             before = entries.get(text.writer)
             if before is None or before[0].sequence < text.sequence:
                 entries[text.writer] = text, msgspec.json.encode(signed).decode()
-                _replace(_bounded(entries))
+                newest = sorted(entries.values(), key=lambda entry: entry[0].made_at, reverse=True)[:MAX_PROCESSES]
+                kept: list[str] = []
+                size = 0
+                for _, line in newest:
+                    size += len(line.encode()) + 1
+                    if size > MAX_BYTES and kept:
+                        break
+                    kept.append(line)
+                _replace(kept[::-1])
     except (OSError, NotTrusted) as problem:
         log.warning("The checkpoint is in the database, but not in %s: %s", path(), problem)
 
@@ -80,32 +92,11 @@ def move_aside(numbers: Iterable[int]) -> Path:
     return aside
 
 
-def _bounded(entries: dict[UUID, tuple[CheckpointText, str]]) -> list[str]:
-    """Return the newest lines within the limits, oldest first."""
-    newest = sorted(entries.values(), key=lambda entry: entry[0].made_at, reverse=True)[:MAX_PROCESSES]
-    fitting: list[str] = []
-    size = 0
-    for _, line in newest:
-        size += len(line.encode()) + 1
-        if size > MAX_BYTES and fitting:
-            break
-        fitting.append(line)
-    return fitting[::-1]
-
-
 def _checkpoint(signed: Signed) -> CheckpointText:
-    text = opened(signed, frozenset({signing.own_key(), signed.public_key}))
+    text = opened(signed, frozenset({own_key(), signed.public_key}))
     if not isinstance(text, CheckpointText):
         raise NotTrusted("it is no checkpoint")
     return text
-
-
-def _parsed(line: str) -> CheckpointText | None:
-    """Return the checkpoint of a line; None for an invalid line, which is dropped."""
-    try:
-        return _checkpoint(msgspec.json.decode(line, type=Signed))
-    except (msgspec.MsgspecError, NotTrusted):
-        return None
 
 
 @contextmanager

@@ -5,8 +5,7 @@ process and tenant, so no process waits for another's hash. The heads are in mem
 Verification recomputes the same bytes from the stored rows.
 
 A record stores the version of its hash (`hash_version`), because it is verified by the rules of that version for as
-long as it is kept. So far there is one. A new column of `Call` needs another version, whose hashes cover it too, and
-verification must find it empty in records of this one: `tests/audit/test_record_hash.py` enforces this.
+long as it is kept: `entries.ADDED` says which columns a version covers.
 """
 
 from collections import OrderedDict
@@ -14,51 +13,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from threading import Lock
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 from uuid import UUID
 
 import orjson
 
-from tools_app.audit.recorder.entries import CallFinished, EventRow, Link
+from tools_app.audit.recorder.entries import ADDED, HASH_VERSION, HASHED, CallFinished, EventRow, Link
 from tools_app.core.process.runtime import Service
 from tools_app.models import Call, CallEvent
 
-# What a hash covers of a record, besides its events and payload, in this order and after the version.
-HASHED: Final = (
-    "id",
-    "tenant_id",
-    "api_key_id",
-    "session_id",
-    "tool_id",
-    "tool_name",
-    "tool_revision",
-    "method",
-    "request_id",
-    "protocol_version",
-    "client_name",
-    "client_version",
-    "remote_address",
-    "trace_id",
-    "started_at",
-    "person_id",
-    "finished_at",
-    "duration_us",
-    "waited_us",
-    "outcome",
-    "http_status",
-    "rpc_error",
-    "is_error",
-    "cause",
-    "background",
-    "arguments_size",
-    "result_size",
-    "event_count",
-    "repeated",
-    "writer",
-    "shaped_size",
-    "recorded_us",
-)
-HASH_VERSION: Final = 1
 START = b"mcphub audit chain v1\n"
 MANY_EVENTS = 2000
 # Calls whose events are hashed as they are written.
@@ -83,12 +46,26 @@ def start_of(writer: UUID, tenant_id: UUID | None) -> Link:
 def digest(before: bytes, row: tuple[Any, ...], events: str | None, arguments: str, result: str) -> bytes:
     """Return the hash of a record that follows the hash `before`.
 
-    `row` has the version and the columns of HASHED, `events` is the digest of the call's events. The JSON is
+    `row` has the version and the columns that it covers, `events` is the digest of the call's events. The JSON is
     self-delimiting and contains the lengths of the texts after it, so no two records produce the same bytes.
     """
     head, tail = arguments.encode(), result.encode()
     fixed = orjson.dumps((*row, events, len(head), len(tail)))
     return sha256(b"".join((before, fixed, head, tail))).digest()
+
+
+def covered(stored: Sequence[Any]) -> tuple[Any, ...] | None:
+    """Return the row for `digest` of a stored record: its version and the columns of HASHED.
+
+    None if this hub does not know the version, or if a column that a later version added has a value.
+    """
+    version, *values = stored
+    if version not in range(1, HASH_VERSION + 1):
+        return None
+    later = {column for added, columns in ADDED.items() if added > version for column in columns}
+    if any(value is not None for column, value in zip(HASHED, values, strict=True) if column in later):
+        return None
+    return version, *(value for column, value in zip(HASHED, values, strict=True) if column not in later)
 
 
 def hashed_event(sequence: int, at: datetime, kind: str, data: str) -> bytes:

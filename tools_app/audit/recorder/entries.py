@@ -1,13 +1,16 @@
 """What the recorder writes: rows of the audit tables, the entries of a call made of them, and the recording process.
 
-Rows are tuples in column order, which the hot path builds without the ORM; `tests/audit` checks the column names
-against the models. An entry is the start of a call, one of its events, or its end.
+Rows are tuples in column order, which the hot path builds without the ORM. A column of the audit log is declared here
+once more, with its type: the statements of the writers, hashes, verification, exports and the REST API take the columns
+from here, and `tests/audit` checks the names against the models. An entry is the start of a call, one of its events, or
+its end.
 """
 
 import os
 import socket
+from collections.abc import Mapping
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -81,13 +84,6 @@ class Link(NamedTuple):
     chain_hash: bytes
 
 
-class Written(NamedTuple):
-    """What is known of a record only when it is written: the last columns of `Call`."""
-
-    recorded_us: int
-    hash_version: int
-
-
 class Payload(NamedTuple):
     """Arguments and result: the columns of `CallPayload`. `packed` is set when long texts are written."""
 
@@ -116,9 +112,15 @@ class Answer(NamedTuple):
     expires_at: datetime
 
 
-RUNNING_COLUMNS = Facts._fields + RunningRow._fields
-RECORD_COLUMNS = Facts._fields + FinishedRow._fields
-CALL_COLUMNS = RECORD_COLUMNS + Link._fields + Written._fields
+RUNNING_COLUMNS: Final = Facts._fields + RunningRow._fields
+RECORD_COLUMNS: Final = Facts._fields + FinishedRow._fields
+# The columns that the hash of a record covers, in this order, besides its events and payload.
+HASHED: Final = (*RECORD_COLUMNS, "recorded_us")
+CALL_COLUMNS: Final = (*RECORD_COLUMNS, *Link._fields, "recorded_us", "hash_version")
+# The columns that each version of the hash added to those of the first. Records are verified by the rules of the
+# version that they state, so a version never changes: a new column is added by a new one, and is null before.
+ADDED: Final[Mapping[int, tuple[str, ...]]] = {}
+HASH_VERSION: Final = max(ADDED, default=1)
 
 
 class CallStarted(msgspec.Struct, frozen=True):
@@ -188,12 +190,10 @@ def batch_of(entries: list[Entry]) -> Batch:
         begun, ended = {entry.call_id for entry in beginnings}, {entry.call_id for entry in endings}
         whole = begun & ended
         beginnings = [entry for entry in beginnings if entry.call_id not in whole]
-        endings = [_unsettling(entry) if entry.call_id in whole else entry for entry in endings]
+        endings = [
+            msgspec.structs.replace(entry, settles=False) if entry.call_id in whole else entry for entry in endings
+        ]
     return Batch(beginnings, [entry for entry in entries if isinstance(entry, CallEventEntry)], endings)
-
-
-def _unsettling(entry: CallFinished) -> CallFinished:
-    return CallFinished(entry.facts, entry.row, entry.payload, settles=False, answer=entry.answer, topic=entry.topic)
 
 
 # The id of this process, which is constant for its lifetime.

@@ -75,7 +75,7 @@ class Recorder:
         self._queue: deque[_Item] = deque()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._nudging: set[asyncio.AbstractEventLoop] = set()
+        self._waking: set[asyncio.AbstractEventLoop] = set()
         self._closed = False
         self._batch: list[_Item] = []
         self._batch_began = 0.0
@@ -88,7 +88,7 @@ class Recorder:
     def submit(self, entry: Entry) -> None:
         """Record `entry` without waiting for it. Raises RecorderUnavailable if the queue is full or closed."""
         self._put(_Item(entry, None))
-        self._nudge()
+        self._wake_thread()
 
     def recording(self, entry: Entry, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Future[bool]:
         """Record `entry`; the future completes when it is durable: False if the call was already settled elsewhere.
@@ -98,10 +98,10 @@ class Recorder:
         loop = loop or asyncio.get_running_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
         self._put(_Item(entry, waiter))
-        if loop not in self._nudging:
+        if loop not in self._waking:
             # Once per iteration of the event loop: the entries of one iteration form one batch.
-            self._nudging.add(loop)
-            loop.call_soon(self._nudge_once, loop)
+            self._waking.add(loop)
+            loop.call_soon(self._wake_thread, loop)
         return waiter
 
     def record(self, entry: Entry, timeout: float = RECORD_SECONDS) -> bool:
@@ -116,7 +116,7 @@ class Recorder:
         except RecorderUnavailable as problem:
             waiter.set_exception(problem)
         else:
-            self._nudge()
+            self._wake_thread()
         return waiter
 
     def close(self) -> None:
@@ -146,12 +146,9 @@ class Recorder:
                 raise RecorderUnavailable("the recorder's queue is full")
             self._queue.append(item)
 
-    def _nudge_once(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._nudging.discard(loop)
-        with self._changed:
-            self._changed.notify()
-
-    def _nudge(self) -> None:
+    def _wake_thread(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        if loop is not None:
+            self._waking.discard(loop)
         with self._changed:
             self._changed.notify()
 

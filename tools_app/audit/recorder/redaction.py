@@ -37,8 +37,6 @@ MAX_END: Final = 64
 MAX_DEPTH: Final = 200
 # Longer names are not cached, to bound memory.
 MAX_REMEMBERED: Final = 200
-# Up to this many bytes, one search for all words is faster than one for each word.
-MAX_SHORT: Final = 256
 # Up to this many quotation marks, it is faster to find the names first and to search only them.
 MAX_FEW_QUOTES: Final = 1000
 # The names in JSON without escaped quotation marks.
@@ -76,13 +74,10 @@ def redacted_json(raw: bytes, more_keys: tuple[str, ...] = ()) -> tuple[str, int
     limit = config.MCPHUB_MAX_PAYLOAD_BYTES
     is_suspect = _is_suspect(raw[:limit], more_keys)
     shown = exact_json.dumps(_redacted(exact_json.loads(raw), more_keys)) if is_suspect else raw
-    text = shown.decode() if len(shown) <= limit else _beginning(shown, limit)
-    return text, len(raw)
-
-
-def _beginning(shown: bytes, limit: int) -> str:
-    head = shown[:limit].decode(errors="ignore")
-    return exact_json.dumps({"truncated": True, "size": len(shown), "head": head}).decode()
+    if len(shown) > limit:
+        head = shown[:limit].decode(errors="ignore")
+        shown = exact_json.dumps({"truncated": True, "size": len(shown), "head": head})
+    return shown.decode(), len(raw)
 
 
 def redacted_cause(text: str, more_keys: tuple[str, ...] = ()) -> str:
@@ -150,20 +145,12 @@ def _is_suspect(text: bytes, more_keys: tuple[str, ...]) -> bool:
     """Return whether a JSON text may contain a secret key name: most contain none and need not be parsed."""
     if not text.isascii() or b"\\u" in text:
         return True  # non-ASCII or escaped letters
-    if len(text) > MAX_SHORT and b'\\"' not in text and len(text.split(b'"', MAX_FEW_QUOTES)) <= MAX_FEW_QUOTES:
+    if b'\\"' not in text and len(text.split(b'"', MAX_FEW_QUOTES)) <= MAX_FEW_QUOTES:
         text = b" ".join(_NAMES.findall(text))
     letters = text.translate(_LOWER, _SEPARATORS)
     if b"\\" in text:
         letters += b" " + _ESCAPED.sub(b"", text).translate(_LOWER, _SEPARATORS)
-    # On the hot path, twice per call. One search is faster in a short text, one for each word in a long text.
-    if len(letters) <= MAX_SHORT:
-        return _any_word(more_keys).search(letters) is not None
     return any(word in letters for word in _words(more_keys))
-
-
-@lru_cache(maxsize=1024)
-def _any_word(more_keys: tuple[str, ...]) -> re.Pattern[bytes]:
-    return re.compile(b"|".join(map(re.escape, _words(more_keys))))
 
 
 @lru_cache(maxsize=1024)

@@ -207,15 +207,10 @@ def _results(ids: Sequence[UUID]) -> dict[UUID, str]:
     for start in range(0, len(ids), PAYLOADS_AT_ONCE):
         some = CallPayload.objects.filter(pk__in=ids[start : start + PAYLOADS_AT_ONCE], packed=None)
         rows: Iterable[tuple[UUID, str]] = some.annotate(head=Left("result", MAX_HEAD)).values_list("pk", "head")
-        found.update((pk, text) for pk, head in rows if (text := _first_text(head)))
+        for pk, head in rows:
+            if match := _TEXT.search(head):
+                found[pk] = cause_line(match[1].replace("\\n", "\n").replace('\\"', '"').replace("\\\\", "\\"))
     return found
 
 
 _TEXT: Final = re.compile(r'"text":\s?"((?:[^"\\]|\\.){0,2000})')
-
-
-def _first_text(head: str) -> str:
-    match = _TEXT.search(head)
-    if match is None:
-        return ""
-    return cause_line(match[1].replace("\\n", "\n").replace('\\"', '"').replace("\\\\", "\\"))

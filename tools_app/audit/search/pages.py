@@ -1,21 +1,22 @@
 """Pages of search results, newest first, in bounded time.
 
 Cursors are opaque and mark where a page ends. A page that takes too long to fill is returned as far as it got, and says
-so.
+so. Exports iterate over all calls that a query finds, newest first, in chunks, with memory for one chunk.
 """
 
 import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
 from typing import Final
 
 from django.db import OperationalError
+from django.db.models import prefetch_related_objects
 from django.utils import timezone
 
-from tools_app.audit.search.plan import Plan, plan_of
 from tools_app.audit.search.query import CallQuery
-from tools_app.audit.search.scan import BatchSizer, Count, PagePosition, ScanResult, count, guarded, scan
+from tools_app.audit.search.scan import BatchSizer, Count, PagePosition, Plan, ScanResult, count, guarded, plan_of, scan
 from tools_app.audit.search.scope import Scope, scope_of
 from tools_app.models import Call
 from tools_app.tenants import permissions
@@ -30,6 +31,13 @@ MAX_LOOKS: Final = 3
 SHARE: Final = 0.5
 # A second limit, enforced by the database.
 STATEMENT_SECONDS: Final = 2.0
+CHUNK: Final = 500
+# Of an iteration: the target duration of a statement, and the maximum number of calls that it scans.
+SCAN_SECONDS: Final = 0.25
+MAX_SCANNED: Final = 50_000
+# The maximum number of calls that are counted in advance.
+MAX_EXPECTED: Final = 300_000
+EXPECT_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -94,10 +102,11 @@ def page_of(
     onward = shown[-1] if more else None if found.exhausted else found.last
     # The way back: there are calls on that side, or there were.
     backward = (shown[0] if shown else start.beside(newer=newer)) if start else None
+    older, younger = (backward, onward) if newer else (onward, backward)
     return Page(
         calls=calls_at(shown[::-1] if newer else shown, "tenant", "api_key"),
-        next=_cursor(backward if newer else onward),
-        previous=_cursor(onward if newer else backward),
+        next=older.cursor if older else None,
+        previous=younger.cursor if younger else None,
         searched=found.searched,
         searched_back_to=found.last.at if found.last else None,
         complete=more or found.exhausted,
@@ -145,5 +154,39 @@ def _found(plan: Plan, start: PagePosition | None, size: int, *, newer: bool) ->
     return found
 
 
-def _cursor(mark: PagePosition | None) -> str | None:
-    return mark.cursor if mark else None
+def iterate_calls(query: CallQuery, scope: Callable[[], Scope], chunk: int = CHUNK) -> Iterator[list[Call]]:
+    """Yield the calls that a query finds, `chunk` at a time. A chunk may be empty: nothing was found for a while.
+
+    The scope is fetched again for each statement: permissions may have changed.
+    """
+    now = timezone.now()
+    last: PagePosition | None = None
+    plan = plan_of(query, scope(), now)
+    pace = BatchSizer(plan, MAX_SCANNED)
+    most = min(pace.first, chunk)
+    while True:
+        began = monotonic()
+        seen = scan(plan, last, most)
+        took = monotonic() - began
+        for first in range(0, max(len(seen.found), 1), chunk):
+            calls = calls_at(seen.found[first : first + chunk])
+            # There are few of these, and each is read once per chunk.
+            prefetch_related_objects(calls, "tenant", "api_key", "person")
+            yield calls
+        if seen.searched < most:
+            return
+        last, most = seen.last, min(pace.next(seen, took, SCAN_SECONDS), MAX_SCANNED)
+        plan = plan_of(query, scope(), now)
+
+
+def expected(query: CallQuery, scope: Scope) -> int | None:
+    """Return how many calls `iterate_calls` will find; None for a text search, or if counting takes too long."""
+    plan = plan_of(query, scope, timezone.now())
+    if plan.text:
+        return None
+    try:
+        with guarded(EXPECT_SECONDS):
+            found = count(plan, MAX_EXPECTED)
+            return found.found if found.is_complete else None
+    except OperationalError:
+        return None

@@ -2,7 +2,6 @@
 
     query = CallQuery.from_params(request.GET)        # a dict or a QueryDict; raises BadQuery(errors: {name: advice})
     page = pages.page(query, person, after=cursor)    # search/pages.py; raises BadQuery too, TextRefused for operators
-    for calls in iteration.walk(query, person): ...   # search/iteration.py; everything, newest first
 
 The parameters are named like the fields below, and each is a text; `outcome` may be repeated, or separated by commas.
 Missing and empty parameters are ignored, as are unknown names: `PARAMETERS` lists all names.
@@ -27,7 +26,7 @@ Missing and empty parameters are ignored, as are unknown names: `PARAMETERS` lis
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, time, timedelta
 from typing import Any, Final, Self
@@ -35,6 +34,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from django.utils import timezone
+from django.utils.datastructures import MultiValueDict
 from django.utils.dateparse import parse_date, parse_datetime
 
 from tools_app.models import Outcome
@@ -92,7 +92,9 @@ class CallQuery:
                 found[name] = PARSERS[name](texts)
             except ValueError as problem:
                 errors[name] = str(problem)
-        errors |= {} if errors else _contradictions(found)
+        for first, second in (("since", "until"), ("duration_min", "duration_max"), ("size_min", "size_max")):
+            if not errors and first in found and second in found and found[second] < found[first]:
+                errors[second] = "This is less than where it begins: nothing can be found."
         if errors:
             raise BadQuery(errors)
         return cls(**found)
@@ -156,19 +158,12 @@ def _given(params: Mapping[str, Any]) -> dict[str, list[str]]:
     found = {}
     for given in params:
         name = ALIASES.get(given, given)
-        texts = [text.strip() for text in _all(params, given) if text.strip()]
+        value = params.getlist(given) if isinstance(params, MultiValueDict) else params[given]
+        values = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
+        texts = [text for value in values if (text := str(value).strip())]
         if name in PARSERS and texts:
             found[name] = texts
     return found
-
-
-def _all(params: Mapping[str, Any], name: str) -> Iterable[str]:
-    if hasattr(params, "getlist"):
-        return list(map(str, params.getlist(name)))
-    value = params[name]
-    if value is None:
-        return []
-    return list(map(str, value)) if isinstance(value, (list, tuple)) else [str(value)]
 
 
 def _texts(value: Any) -> list[str]:
@@ -181,17 +176,14 @@ def _one(parse: Callable[[str], Any]) -> Callable[[list[str]], Any]:
     def parsed(texts: list[str]) -> Any:
         if len(texts) > 1:
             raise ValueError("Give it once only.")
-        return parse(_plain(texts[0]))
+        (text,) = texts
+        if len(text) > MAX_PARAMETER:
+            raise ValueError(f"Write {MAX_PARAMETER} characters at most.")
+        if "\0" in text:
+            raise ValueError("A NUL character cannot be looked for.")
+        return parse(text)
 
     return parsed
-
-
-def _plain(text: str) -> str:
-    if len(text) > MAX_PARAMETER:
-        raise ValueError(f"Write {MAX_PARAMETER} characters at most.")
-    if "\0" in text:
-        raise ValueError("A NUL character cannot be looked for.")
-    return text
 
 
 def _pattern(text: str) -> str:
@@ -235,10 +227,6 @@ def _moment(text: str, otherwise: time) -> datetime:
             return moment.astimezone(timezone.get_fixed_timezone(0))
     except (ValueError, OverflowError):
         pass
-    return _no_moment()
-
-
-def _no_moment() -> datetime:
     raise ValueError("Write a day or a moment, such as 2026-05-04 or 2026-05-04T12:30.")
 
 
@@ -276,12 +264,3 @@ PARSERS: Final[Mapping[str, Callable[[list[str]], Any]]] = {
     "period": _one(_period),
     "trace": _one(_trace),
 }
-
-
-def _contradictions(found: Mapping[str, Any]) -> dict[str, str]:
-    pairs = (("since", "until"), ("duration_min", "duration_max"), ("size_min", "size_max"))
-    return {
-        second: "This is less than where it begins: nothing can be found."
-        for first, second in pairs
-        if first in found and second in found and found[second] < found[first]
-    }

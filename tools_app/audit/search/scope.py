@@ -47,7 +47,8 @@ def scope_of(query: CallQuery, person: permissions.Person, roles: tuple[TenantRo
     if permissions.is_superuser(person):
         return whole(query)
     roles = permissions.tenant_roles_of(person) if roles is None else roles
-    wanted = [role for role in roles if _is_wanted(query.tenant.lower(), role)]
+    tenant = query.tenant.lower()
+    wanted = [role for role in roles if tenant in {"", role.slug, str(role.id), role.id.hex}]
     if not query.text:
         return Scope(tuple(role.id for role in wanted), roles)
     readable = tuple(role.id for role in wanted if role.audits)
@@ -57,19 +58,10 @@ def scope_of(query: CallQuery, person: permissions.Person, roles: tuple[TenantRo
 
 
 def whole(query: CallQuery) -> Scope:
-    """Return the scope of a superuser or a command."""
-    return Scope(_named(query.tenant), everything=True)
-
-
-def _named(tenant: str) -> tuple[UUID, ...] | None:
-    """Return the tenant with this id or slug. Calls of a deleted tenant remain under its id."""
-    if not tenant:
-        return None
+    """Return the scope of a superuser or a command. Calls of a deleted tenant remain under its id."""
+    if not query.tenant:
+        return Scope(None, everything=True)
     try:
-        return (UUID(tenant),)
+        return Scope((UUID(query.tenant),), everything=True)
     except ValueError:
-        return tuple(Tenant.objects.filter(slug=tenant).values_list("pk", flat=True))
-
-
-def _is_wanted(wanted: str, role: TenantRole) -> bool:
-    return wanted in {"", role.slug, str(role.id), role.id.hex}
+        return Scope(tuple(Tenant.objects.filter(slug=query.tenant).values_list("pk", flat=True)), everything=True)

@@ -1,7 +1,7 @@
 """Searches for tools that led to no call: what clients looked for and did not find, or did not use."""
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -67,21 +67,25 @@ def unanswered_searches(tenant_ids: Collection[UUID]) -> Report:
 
 def _report(tenant_ids: Collection[UUID]) -> Report:
     newest = _newest(tenant_ids)
-    examined = Call.objects.filter(pk__in=newest[:MAX_SEARCHES])
-    rows = list(examined.filter(~_was_used()).order_by("-started_at").only("started_at", "tenant"))
-    queries = _queries(row.pk for row in rows)
+    started = OuterRef("started_at")
+    until = ExpressionWrapper(started + USED_WITHIN, output_field=DateTimeField())
+    caller = Q(api_key=OuterRef("api_key")) | Q(api_key=None, remote_address=OuterRef("remote_address"))
+    uses = Call.objects.filter(caller, tenant=OuterRef("tenant"), tool__isnull=False)
+    was_used = Exists(uses.filter(started_at__gte=started, started_at__lte=until))
+    examined = Call.objects.filter(pk__in=newest[:MAX_SEARCHES], tenant__isnull=False)
+    rows = list(examined.filter(~was_used).order_by("-started_at").values_list("pk", "tenant_id", "started_at"))
+    packed = Substr("packed", 1, MAX_ARGUMENTS, output_field=BinaryField())
+    payloads = CallPayload.objects.filter(pk__in=[pk for pk, _, _ in rows])
+    queries = {
+        pk: _query_of(text if head is None else packing.unpack_beginnings(bytes(head), MAX_ARGUMENTS)[0])
+        for pk, text, head in payloads.values_list("pk", Left("arguments", MAX_ARGUMENTS), packed)
+    }
     found: dict[tuple[UUID, str], UnansweredSearch] = {}
-    for row in rows:
-        query, tenant_id = queries.get(row.pk, HIDDEN), row.tenant_id
-        if tenant_id is None:
-            continue
+    for pk, tenant_id, started_at in rows:
+        query = queries.get(pk, HIDDEN)
         key = (tenant_id, query.casefold())
-        known = found.get(key)
-        found[key] = (
-            UnansweredSearch(tenant_id, query, 1, row.started_at, row.pk)
-            if known is None
-            else known._replace(times=known.times + 1)
-        )
+        known = found.get(key, UnansweredSearch(tenant_id, query, 0, started_at, pk))
+        found[key] = known._replace(times=known.times + 1)
     return Report(list(found.values()), len(newest) > MAX_SEARCHES)
 
 
@@ -104,25 +108,8 @@ def _newest(tenant_ids: Collection[UUID]) -> list[UUID]:
     return [id for id, _ in first.union(*others, all=True).order_by("-started_at")[:most]]
 
 
-def _was_used() -> Exists:
-    started = OuterRef("started_at")
-    until = ExpressionWrapper(started + USED_WITHIN, output_field=DateTimeField())
-    same = Q(api_key=OuterRef("api_key")) | Q(api_key=None, remote_address=OuterRef("remote_address"))
-    calls = Call.objects.filter(same, tenant=OuterRef("tenant"), tool__isnull=False)
-    return Exists(calls.filter(started_at__gte=started, started_at__lte=until))
-
-
-def _queries(ids: Iterable[UUID]) -> dict[UUID, str]:
-    """Return the recorded queries of these calls; HIDDEN where a record has none that can be read."""
-    packed = Substr("packed", 1, MAX_ARGUMENTS, output_field=BinaryField())
-    rows = CallPayload.objects.filter(pk__in=list(ids)).values_list("pk", Left("arguments", MAX_ARGUMENTS), packed)
-    return {
-        id: _query_of(arguments if head is None else packing.unpack_beginnings(bytes(head), MAX_ARGUMENTS)[0])
-        for id, arguments, head in rows
-    }
-
-
 def _query_of(arguments: str) -> str:
+    """Return the recorded query of a call; HIDDEN where its record has none that can be read."""
     try:
         values = orjson.loads(arguments)
     except ValueError:

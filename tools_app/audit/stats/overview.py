@@ -194,15 +194,20 @@ def overview(query: OverviewQuery, now: datetime, zone: tzinfo = UTC) -> Overvie
         elif begins_at < before_end:
             before.add(numbers)
     rows = _rows(query, begins[0], now)
-    tools, keys, clients = (_most(rows, column) for column in ("tool_name", "api_key_id", "client_name"))
-    return Overview(query.period, points, total, before, tools, keys, clients)
+    most: list[list[Row]] = []
+    for column in ("tool_name", "api_key_id", "client_name"):
+        found = _by(rows, column).order_by("-sum_calls", "-sum_denials", column)[:MAX_ROWS]
+        most.append([Row("" if name == NIL else str(name), CallStatistics(numbers)) for name, *numbers in found])
+    return Overview(query.period, points, total, before, *most)
 
 
 def _rows(query: OverviewQuery, begin: datetime, now: datetime) -> "QuerySet[CallFigures]":
     # Figures of a process whose clock is a little ahead count, too.
     rows = storage.within(begin, now + HOUR)
     if query.tenants is not None:
-        rows = rows.filter(tenant_id__in=_ids(query.tenants))
+        ids: Any = query.tenants
+        ids = ids.order_by().values("pk") if isinstance(ids, QuerySet) else list(ids)
+        rows = rows.filter(tenant_id__in=ids)
     for column in ("tool_name", "api_key_id", "client_name"):
         wanted = getattr(query, column)
         if wanted is not None:
@@ -210,16 +215,6 @@ def _rows(query: OverviewQuery, begin: datetime, now: datetime) -> "QuerySet[Cal
     return rows
 
 
-def _ids(tenants: "Iterable[UUID] | QuerySet[Tenant]") -> Any:
-    return tenants.order_by().values("pk") if isinstance(tenants, QuerySet) else list(tenants)
-
-
 def _by(rows: "QuerySet[CallFigures]", column: str) -> Any:
     """Return a row of sums for each value of a column, which comes first."""
     return rows.order_by().values(column).annotate(**SUMS).values_list(column, *SUMS)
-
-
-def _most(rows: "QuerySet[CallFigures]", column: str) -> list[Row]:
-    """Return the names with the most calls."""
-    found = _by(rows, column).order_by("-sum_calls", "-sum_denials", column)[:MAX_ROWS]
-    return [Row("" if name == NIL else str(name), CallStatistics(numbers)) for name, *numbers in found]

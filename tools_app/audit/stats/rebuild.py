@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from time import sleep
 from typing import Any, Final, NamedTuple
-from uuid import UUID
 
 from django.db import IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 
 from tools_app.audit.recorder.entries import RECORD_COLUMNS, CallFinished, Facts, FinishedRow, Payload
-from tools_app.audit.retention.retention import RetentionPolicy
+from tools_app.audit.retention import RetentionPolicy
 from tools_app.audit.stats import counters, storage
 from tools_app.audit.stats.counters import NIL, Kind, Names, Numbers, period_of
 from tools_app.audit.stats.storage import DAY, HOUR
@@ -49,7 +48,8 @@ def rebuild(since: datetime | None = None) -> Iterator[Rebuilt]:
 
     Figures of pruned calls stay as they are.
     """
-    first = since or _oldest()
+    oldest = Call.objects.order_by("pk").first()
+    first = since or (made_at(oldest.pk) - MARGIN if oldest else None)
     if first is None:
         return
     now = timezone.now()
@@ -59,11 +59,6 @@ def rebuild(since: datetime | None = None) -> Iterator[Rebuilt]:
         step = timedelta(seconds=DAY if begin < over else HOUR)
         yield _rebuilt(begin, begin + step, is_over=begin < over)
         begin += step
-
-
-def _oldest() -> datetime | None:
-    oldest = Call.objects.order_by("pk").values_list("pk", flat=True).first()
-    return made_at(oldest) - MARGIN if oldest else None
 
 
 def _rebuilt(begin: datetime, end: datetime, *, is_over: bool) -> Rebuilt:
@@ -87,52 +82,40 @@ def _replaced(begin: datetime, end: datetime, counted: _Counted | None) -> int:
         # are locked. NOWAIT rules out a deadlock with it.
         counts = counted or _counted(begin, end)
         held = list(storage.within(begin, end).select_for_update(nowait=True).values_list("pk", "tenant_id"))
-        whole = _whole({tenant for _, tenant in held} | {kind[0] for kind in counts.numbers}, begin)
+        # The owners of whom no call from `begin` on is pruned.
+        keeping = RetentionPolicy()
+        owners = {tenant for _, tenant in held} | {kind[0] for kind in counts.numbers}
+        since = {owner: keeping.since(None if owner == NIL else owner) for owner in owners}
+        whole = {owner for owner, moment in since.items() if moment is None or moment <= begin}
         storage.within(begin, end).filter(tenant_id__in=whole).delete()
         by_length: defaultdict[int, dict[Kind, Numbers]] = defaultdict(dict)
         now = timezone.now()
-        for kind, numbers in counts.numbers.items():
-            if kind[0] in whole:
-                _add(by_length[storage.seconds_at(kind[1], now)], kind, numbers, now)
+        for (owner, begins_at, *rest), numbers in counts.numbers.items():
+            if owner in whole:
+                seconds = storage.seconds_at(begins_at, now)
+                kind: Any = (owner, period_of(begins_at, seconds), *rest)
+                counters.add_to(by_length[seconds], kind, numbers)
         for seconds, numbers_of_length in by_length.items():
             storage.add(numbers_of_length, seconds)
     return counts.records
-
-
-def _whole(owners: set[UUID], begin: datetime) -> set[UUID]:
-    """Return the owners of whom no call from `begin` on is pruned."""
-    keeping = RetentionPolicy()
-    since = {owner: keeping.since(None if owner == NIL else owner) for owner in owners}
-    return {owner for owner, moment in since.items() if moment is None or moment <= begin}
-
-
-def _add(total: dict[Kind, Numbers], kind: Kind, numbers: Numbers, now: datetime) -> None:
-    tenant_id, begins_at, tool_name, api_key_id, client_name = kind
-    begins_at = period_of(begins_at, storage.seconds_at(begins_at, now))
-    counters.add_to(total, (tenant_id, begins_at, tool_name, api_key_id, client_name), numbers)
 
 
 def _counted(begin: datetime, end: datetime) -> _Counted:
     """Return the figures of calls that started in a time span, in the shortest periods."""
     total: dict[Kind, Numbers] = {}
     names, records = Names(), 0
-    for endings in _pages(begin, end):
-        records += len(endings)
-        for kind, numbers in counters.numbers_of(endings, names).items():
-            counters.add_to(total, kind, numbers)
-    return _Counted(total, records)
-
-
-def _pages(begin: datetime, end: datetime) -> Iterator[list[CallFinished]]:
     calls = Call.objects.filter(pk__lt=least_id(end + MARGIN)).order_by("pk")
     last = least_id(begin - MARGIN)
     while rows := list(calls.filter(pk__gt=last).values_list(*RECORD_COLUMNS)[:PAGE]):
         last = rows[-1][0]
-        # Pages are limited by id, which is indexed; the start time decides which calls count.
-        endings = [_ending(row) for row in rows]
-        yield [entry for entry in endings if begin <= entry.facts.started_at < end]
-
-
-def _ending(row: tuple[Any, ...]) -> CallFinished:
-    facts = Facts._make(row[: len(Facts._fields)])
-    return CallFinished(facts, FinishedRow._make(row[len(Facts._fields) :]), Payload(facts.id, "", ""), settles=False)
+        endings = []
+        for row in rows:
+            facts = Facts._make(row[: len(Facts._fields)])
+            # Pages are limited by id, which is indexed; the start time decides which calls count.
+            if begin <= facts.started_at < end:
+                ended = FinishedRow._make(row[len(Facts._fields) :])
+                endings.append(CallFinished(facts, ended, Payload(facts.id, "", ""), settles=False))
+        records += len(endings)
+        for kind, numbers in counters.numbers_of(endings, names).items():
+            counters.add_to(total, kind, numbers)
+    return _Counted(total, records)

@@ -3,12 +3,11 @@
 Any number of processes may merge at once. Each step is one transaction that adds what it deletes.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
 from time import monotonic
-from typing import Any, Final, NamedTuple
-from uuid import UUID
+from typing import Final, NamedTuple
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -17,6 +16,7 @@ from django.utils import timezone
 from tools_app.audit.recorder import writers
 from tools_app.audit.stats import counters
 from tools_app.audit.stats.counters import KIND_COLUMNS, NIL, NUMBER_COLUMNS, Kind, Numbers, period_of
+from tools_app.core.relations import distinct_values
 from tools_app.models import CallFigures, Tenant
 
 HOUR: Final = 3600
@@ -74,18 +74,13 @@ def _merged(seconds: int, longer: int) -> int:
         rows = old.select_for_update(skip_locked=True).order_by("begins_at")
         found = list(rows.values_list("pk", *KIND_COLUMNS, *NUMBER_COLUMNS)[:BATCH])
         if found:
-            add(_by_kind((row[1:] for row in found), longer), longer)
+            total: dict[Kind, Numbers] = {}
+            for _, tenant_id, begins_at, _, _, tool_name, api_key_id, client_name, *numbers in found:
+                kind = (tenant_id, period_of(begins_at, longer), tool_name, api_key_id, client_name)
+                counters.add_to(total, kind, numbers)
+            add(total, longer)
             CallFigures.objects.filter(pk__in=[row[0] for row in found]).delete()
     return len(found)
-
-
-def _by_kind(rows: Iterable[Sequence[Any]], seconds: int) -> dict[Kind, Numbers]:
-    total: dict[Kind, Numbers] = {}
-    for row in rows:
-        tenant_id, begins_at, _, _, tool_name, api_key_id, client_name = row[: len(KIND_COLUMNS)]
-        kind = (tenant_id, period_of(begins_at, seconds), tool_name, api_key_id, client_name)
-        counters.add_to(total, kind, row[len(KIND_COLUMNS) :])
-    return total
 
 
 def add(numbers: dict[Kind, Numbers], seconds: int) -> None:
@@ -107,7 +102,7 @@ def prune(batch: int) -> Iterator[MergedRows]:
     """Delete figures that are too old or of deleted tenants; yield a step for each transaction."""
     too_old = timezone.now() - LENGTHS[DAY]
     yield from _deleted(CallFigures.objects.filter(seconds__in=list(LENGTHS), begins_at__lt=too_old), batch)
-    for tenant_id in _owners():
+    for tenant_id in distinct_values(CallFigures.objects.all(), "tenant_id"):
         # Checked one by one: tenants may be created between two steps.
         if tenant_id != NIL and not Tenant.objects.filter(pk=tenant_id).exists():
             yield from _deleted(CallFigures.objects.filter(tenant_id=tenant_id), batch)
@@ -117,12 +112,3 @@ def _deleted(rows: "QuerySet[CallFigures]", batch: int) -> Iterator[MergedRows]:
     while found := list(rows.order_by("begins_at").values_list("pk", "begins_at")[:batch]):
         count, _ = CallFigures.objects.filter(pk__in=[pk for pk, _ in found]).delete()
         yield MergedRows(count, found[-1][1])
-
-
-def _owners() -> Iterator[UUID]:
-    """Yield the tenants that have figures, by an index look-up for each."""
-    owners = CallFigures.objects.order_by("tenant_id").values_list("tenant_id", flat=True)
-    owner = owners.first()
-    while owner is not None:
-        yield owner
-        owner = owners.filter(tenant_id__gt=owner).first()

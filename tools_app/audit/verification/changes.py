@@ -3,12 +3,12 @@
 There is one chain for the whole hub. It is short compared with those of the records, so all of it is verified.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from tools_app.audit.changes.changes import HASHED_FIELDS, START, digest
-from tools_app.audit.checkpoints.statements import CheckpointText, NotTrusted, exported, opened
+from tools_app.audit.checkpoints.statements import CheckpointText, trusted
 from tools_app.audit.verification.claims import Claim
 from tools_app.audit.verification.report import Finding, Problem, Report
 from tools_app.models import Change, Checkpoint
@@ -53,7 +53,11 @@ def verify_changes(report: Report, claims: Mapping[int, Claim]) -> None:
         report.changes += 1
         claim = claims.get(position)
         if claim is not None and claim.hash != previous:
-            report.add(_rewritten(agreed + 1, claim))
+            message = (
+                f"The changes from {agreed + 1} to {claim.position} follow one another, but were not there when the "
+                "chain was signed: somebody rewrote them."
+            )
+            report.add(Finding(Problem.REWRITTEN, message, position=agreed + 1, at=claim.made_at, is_change=True))
             return
         agreed = position if claim is not None else agreed
     last = max(claims.values(), key=lambda claim: claim.position, default=None)
@@ -65,10 +69,7 @@ def newest_claims(keys: frozenset[str]) -> dict[int, Claim]:
     """Return the signed ends that the newest checkpoints name."""
     claims: dict[int, Claim] = {}
     for row in Checkpoint.objects.order_by("-id")[:NEWEST]:
-        try:
-            text = opened(exported(row), keys)
-        except NotTrusted:
-            continue
+        text = trusted(row, keys)
         if isinstance(text, CheckpointText) and text.changes is not None:
             claims[text.changes.position] = Claim.of(text.changes, text.made_at)
     return claims
@@ -86,15 +87,11 @@ def _problem(link: Link, position: int, previous: bytes) -> Finding | None:
         return _missing(position, link.position - 1, f"before change {link.position}", link.fields[AT])
     if link.fits(previous, position):
         return None
-    others = _near(position)
-    moved = next((other for other in others if other.fits(previous, position)), None)
+    nearby = [other for other in _links(position) if other.position <= position + NEAR]
+    moved = next((other for other in nearby if other.fits(previous, position)), None)
     if moved is None:
         return _of(link, Problem.CHANGED, "What this change says was altered.")
     return _of(link, Problem.REORDERED, f"Change {moved.fields[ID]} belongs here, and stands at {moved.position}.")
-
-
-def _near(position: int) -> Sequence[Link]:
-    return [link for link in _links(position) if link.position <= position + NEAR]
 
 
 def _of(link: Link, problem: Problem, message: str) -> Finding:
@@ -106,11 +103,3 @@ def _of(link: Link, problem: Problem, message: str) -> Finding:
 def _missing(first: int, last: int, where: str, at: datetime) -> Finding:
     gone = f"Change {first} is gone" if first == last else f"The changes from {first} to {last} are gone"
     return Finding(Problem.MISSING, f"{gone}: {where}.", position=first, at=at, is_change=True)
-
-
-def _rewritten(first: int, claim: Claim) -> Finding:
-    message = (
-        f"The changes from {first} to {claim.position} follow one another, but were not there when the chain was "
-        "signed: somebody rewrote them."
-    )
-    return Finding(Problem.REWRITTEN, message, position=first, at=claim.made_at, is_change=True)

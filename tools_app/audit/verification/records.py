@@ -5,7 +5,7 @@ took long started before its neighbours. Missing records are searched for among 
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -17,9 +17,10 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from tools_app.audit.checkpoints.recent import calls_from
-from tools_app.audit.recorder.chain import HASH_VERSION, HASHED, digest, event_digests
-from tools_app.core.packing import UnpackError, unpack
+from tools_app.audit.checkpoints.signer import calls_from
+from tools_app.audit.recorder.chain import covered, digest, event_digests
+from tools_app.audit.recorder.entries import HASHED
+from tools_app.core.packing import UnpackError, texts
 from tools_app.models import Call, CallPayload
 
 T = TypeVar("T")
@@ -43,30 +44,21 @@ class ChainEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class Record:
-    """What the hash of a record covers: `row` has its version and the columns of `chain.HASHED`.
+    """A stored record: `row` has what its hash covers of its columns, None if that cannot be said.
 
-    `texts` is None if its payload is missing or cannot be read.
+    `version` is that of its hash, as it states it. `texts` is None if its payload is missing or cannot be read.
     """
 
-    row: tuple[Any, ...]
+    version: int | None
+    row: tuple[Any, ...] | None
     events: str | None
     texts: tuple[str, str] | None
 
-    @property
-    def version(self) -> int | None:
-        """The version of its hash, as the record states it."""
-        version: int | None = self.row[0]
-        return version
-
-    def hash_after(self, before: bytes) -> bytes | None:
-        """Return its hash after the hash `before`; None if its texts or the version of its hash cannot be read."""
-        if self.texts is None or self.version != HASH_VERSION:
-            return None
-        return digest(before, self.row, self.events, *self.texts)
-
     def fits(self, before: bytes, *hashes: bytes) -> bool:
         """Return whether one of `hashes` is its hash after the hash `before`."""
-        return self.hash_after(before) in hashes
+        if self.row is None or self.texts is None:
+            return False
+        return digest(before, self.row, self.events, *self.texts) in hashes
 
 
 class Batch:
@@ -82,9 +74,17 @@ class Batch:
         calls = Call.objects.filter(pk__in=ids).values_list("hash_version", *HASHED)
         rows = {row[ID]: row for row in calls}
         payloads = CallPayload.objects.filter(pk__in=ids).values_list("call_id", "arguments", "result", "packed")
-        texts = {call_id: _texts(arguments, result, packed) for call_id, arguments, result, packed in payloads}
+        read: dict[UUID, tuple[str, str]] = {}
+        for call_id, arguments, result, packed in payloads:
+            # Beside packed texts, there are no others.
+            if packed is None or not (arguments or result):
+                with suppress(UnpackError):
+                    read[call_id] = texts(arguments, result, packed)
         events = event_digests({call_id: row[EVENT_COUNT] for call_id, row in rows.items()})
-        return {call_id: Record(row, events.get(call_id), texts.get(call_id)) for call_id, row in rows.items()}
+        return {
+            call_id: Record(row[0], covered(row), events.get(call_id), read.get(call_id))
+            for call_id, row in rows.items()
+        }
 
 
 @contextmanager
@@ -135,17 +135,6 @@ def in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield some
 
 
-def _texts(arguments: str, result: str, packed: bytes | memoryview | None) -> tuple[str, str] | None:
-    if packed is None:
-        return arguments, result
-    if arguments or result:
-        return None
-    try:
-        return unpack(bytes(packed))
-    except UnpackError:
-        return None
-
-
 # A chain with more gaps than this is broken in any case.
 MAX_HOLES = 2000
 
@@ -166,27 +155,25 @@ class Newest:
     def entries(self) -> list[ChainEntry]:
         """Return their entries, and those of the records between them."""
         found = list(chain_entries(self.calls))
-        wanted = set(islice(_holes(found), MAX_HOLES))
-        return sorted([*found, *self._earlier(wanted)], key=_order) if wanted else found
+        # Positions that are missing between others of their chain.
+        holes = (
+            (*chain, position)
+            for chain, entries in groupby(found, key=lambda entry: entry[:2])
+            for one, next_one in pairwise(entries)
+            for position in range(one.position + 1, next_one.position)
+        )
+        missing = set(islice(holes, MAX_HOLES))
+        if not missing:
+            return found
+        entries = [*found, *self._earlier(missing)]
+        return sorted(entries, key=lambda entry: (entry.writer, str(entry.tenant_id), entry.position, entry.call_id))
 
-    def _earlier(self, wanted: set[tuple[UUID, UUID | None, int]]) -> Iterator[ChainEntry]:
+    def _earlier(self, missing: set[tuple[UUID, UUID | None, int]]) -> Iterator[ChainEntry]:
         earlier = calls_from(self.since).filter(
-            writer__in={writer for writer, _, _ in wanted},
-            chain_position__in={position for _, _, position in wanted},
+            writer__in={writer for writer, _, _ in missing},
+            chain_position__in={position for _, _, position in missing},
         )
         for entry in chain_entries(earlier):
-            if entry[:3] in wanted:
-                wanted.discard(entry[:3])
+            if entry[:3] in missing:
+                missing.discard(entry[:3])
                 yield entry
-
-
-def _holes(entries: list[ChainEntry]) -> Iterator[tuple[UUID, UUID | None, int]]:
-    """Yield positions that are missing between others of their chain."""
-    for (writer, tenant_id), calls_of_chain in groupby(entries, key=lambda entry: entry[:2]):
-        for one, next_one in pairwise(calls_of_chain):
-            for position in range(one.position + 1, next_one.position):
-                yield writer, tenant_id, position
-
-
-def _order(entry: ChainEntry) -> tuple[UUID, str, int, UUID]:
-    return entry.writer, str(entry.tenant_id), entry.position, entry.call_id

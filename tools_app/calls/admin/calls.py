@@ -19,8 +19,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET, require_POST
 
-from tools_app.audit.export.responses import file_response
-from tools_app.audit.export.runner import start_export
+from tools_app.audit.export import file_response, start_export
 from tools_app.audit.search.query import BadQuery
 from tools_app.calls.admin import change_list, saved_filters
 from tools_app.calls.admin.detail import CallPage

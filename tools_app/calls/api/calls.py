@@ -10,6 +10,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from tools_app.audit.recorder import entries
 from tools_app.audit.search import pages
 from tools_app.audit.search.query import MAX_NUMBER, PARAMETERS, BadQuery, CallQuery
 from tools_app.calls.background import delivery
@@ -25,24 +26,9 @@ from tools_app.web.api.serializers import Row, TenantOfRecord
 from tools_app.web.api.views import HasMembership
 from tools_app.web.api.viewsets import IsTenantAdmin, ListMixin, Retrieved, ScopedView, TenantQuery
 
-FACTS = (
-    "id",
-    "tenant",
-    "key",
-    "session",
-    "tool",
-    "tool_name",
-    "tool_revision",
-    "method",
-    "request_id",
-    "protocol_version",
-    "client_name",
-    "client_version",
-    "remote_address",
-    "trace_id",
-    "started_at",
-    "person",
-)
+# Columns that have another name here.
+NAMES = {"tenant_id": "tenant", "api_key_id": "key", "session_id": "session", "tool_id": "tool", "person_id": "person"}
+FACTS = tuple(NAMES.get(column, column) for column in entries.Facts._fields)
 EVENTS = 200
 SHOWN_CAUSE = 1000
 KEY = rf"^(?:anonymous|{UUID_TEXT})$"
@@ -81,25 +67,7 @@ class CallRow(Facts):
 
     class Meta:
         model = Call
-        fields: tuple[str, ...] = (
-            *FACTS,
-            "finished_at",
-            "duration_us",
-            "waited_us",
-            "recorded_us",
-            "outcome",
-            "http_status",
-            "rpc_error",
-            "is_error",
-            "cause",
-            "background",
-            "arguments_size",
-            "result_size",
-            "shaped_size",
-            "event_count",
-            "repeated",
-            "writer",
-        )
+        fields: tuple[str, ...] = tuple(NAMES.get(column, column) for column in entries.HASHED)
         read_only_fields: tuple[str, ...] = fields
 
     def get_cause(self, call: Call) -> str | None:

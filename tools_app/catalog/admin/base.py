@@ -6,7 +6,8 @@ Rows are enabled and disabled in bulk and added from the functions of installed 
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, ClassVar, Final
 
 from django import forms
 from django.contrib import admin, messages
@@ -18,9 +19,11 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from tools_app.catalog import authoring, compiled
-from tools_app.models import Tenant, ToolKind
+from tools_app.catalog.validation.items import faults_of
+from tools_app.models import PromptKind, Tenant
 from tools_app.tenants import permissions
 from tools_app.web.admin.decorators import column
+from tools_app.web.admin.fields import OfferForm, add_faults
 from tools_app.web.admin.scoping import ScopedAdmin, badge, json_block, only
 
 
@@ -54,10 +57,46 @@ class CodeOffersForm(forms.Form):
         self.fields["functions"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
 
 
+class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]
+    """What an admin sets of a resource or prompt that code or an upstream defines."""
+
+    class Meta:
+        fields = ("enabled",)
+
+    def full_clean(self) -> None:
+        """Validate the form, and reject a function that no installed app registers any more."""
+        super().full_clean()
+        if self.is_bound:
+            for fault in chain(*faults_of(self.instance).values()):
+                self.add_error(None, f"{fault} Otherwise disable it in the list, or delete it.")
+
+
+class WrittenForm(OfferForm):
+    """A resource or prompt that is written in the admin, checked by the rules of the REST API and of files, too."""
+
+    # The kind of the rows.
+    kind: ClassVar[Any]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.instance.kind = self.kind
+
+    def full_clean(self) -> None:
+        """Validate the form, then the row as a whole."""
+        super().full_clean()
+        if self.is_bound and not self.errors:
+            add_faults(self, faults_of(self.instance))
+
+
 Fieldsets = list[tuple[str | None, dict[str, Any]]]
+# Kinds whose definition is not written on these pages, and where it is.
+NOT_WRITTEN: Final = {
+    PromptKind.PYTHON.value: ("Declared in code", "Declared by the function's code."),
+    PromptKind.UPSTREAM.value: ("Accepted definition", "Defined by the upstream, and accepted by an admin."),
+}
 
 # The kind of objects defined in code, the same for tools, resources and prompts.
-PYTHON = ToolKind.PYTHON.value
+PYTHON = "python"
 
 
 class OfferAdmin(ScopedAdmin):
@@ -77,11 +116,13 @@ class OfferAdmin(ScopedAdmin):
 
     @admin.action(description="Enable selected %(verbose_name_plural)s", permissions=["change"])
     def enable_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        self._switch(request, queryset, enabled=True)
+        changed = authoring.switch(self.rows_run(request, queryset), True)
+        self.message_user(request, f"Enabled: {len(changed)}.", messages.SUCCESS)
 
     @admin.action(description="Disable selected %(verbose_name_plural)s", permissions=["change"])
     def disable_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        self._switch(request, queryset, enabled=False)
+        changed = authoring.switch(self.rows_run(request, queryset), False)
+        self.message_user(request, f"Disabled: {len(changed)}.", messages.SUCCESS)
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **options: Any) -> Any:
         """Show the form, and why clients are not offered a row that is enabled."""
@@ -118,35 +159,23 @@ class OfferAdmin(ScopedAdmin):
         tenants, registered = permissions.tenants_run_by(request.user), self.registered()
         form = CodeOffersForm(tenants, registered, request.POST or None)
         if form.is_valid():
-            return self._offer(request, form.cleaned_data["tenant"], form.cleaned_data["functions"])
-        tenant = _named(tenants, request.GET.get("tenant")) or only(tenants)
+            if not self.has_add_permission(request):
+                raise PermissionDenied
+            tenant = form.cleaned_data["tenant"]
+            added = self.add_code(request, tenant, form.cleaned_data["functions"])
+            kind = str(self.opts.verbose_name_plural).capitalize()
+            self.message_user(request, f"{kind} added to {tenant}: {len(added)}.", messages.SUCCESS)
+            return HttpResponseRedirect(reverse(f"admin:tools_app_{self.opts.model_name}_changelist"))
+        tenant = tenants.filter(slug=request.GET.get("tenant", "")).first() or only(tenants)
+        rows = self.model._default_manager.filter(tenant=tenant)
+        present = set(rows.values_list(self.code_name, flat=True))
         page = {
             "title": f"Add Python {self.opts.verbose_name_plural}",
             "form": form,
             "tenants": tenants,
             "tenant": tenant,
-            "functions": code_offers(registered, self._present(tenant)) if tenant else [],
+            "functions": code_offers(registered, present) if tenant else [],
             "opts": self.opts,
         }
         context = {**self.admin_site.each_context(request), **page}
         return TemplateResponse(request, "catalog/add_python.html", context)
-
-    def _present(self, tenant: Tenant) -> set[str]:
-        return set(self.model._default_manager.filter(tenant=tenant).values_list(self.code_name, flat=True))
-
-    def _offer(self, request: HttpRequest, tenant: Tenant, names: list[str]) -> HttpResponse:
-        if not self.has_add_permission(request):
-            raise PermissionDenied
-        added = self.add_code(request, tenant, names)
-        kind = str(self.opts.verbose_name_plural).capitalize()
-        self.message_user(request, f"{kind} added to {tenant}: {len(added)}.", messages.SUCCESS)
-        return HttpResponseRedirect(reverse(f"admin:tools_app_{self.opts.model_name}_changelist"))
-
-    def _switch(self, request: HttpRequest, chosen: QuerySet[Any], *, enabled: bool) -> None:
-        changed = authoring.switch(self.rows_run(request, chosen), enabled)
-        verb = "Enabled" if enabled else "Disabled"
-        self.message_user(request, f"{verb}: {len(changed)}.", messages.SUCCESS)
-
-
-def _named(tenants: QuerySet[Tenant], slug: str | None) -> Tenant | None:
-    return tenants.filter(slug=slug).first() if slug else None

@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from django import forms
 from django.contrib import admin
-from django.core.exceptions import ValidationError
 from django.forms.widgets import Script
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
@@ -16,48 +14,24 @@ from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
 from tools_app.catalog import authoring
 from tools_app.catalog import prompt_functions as prompts
-from tools_app.catalog.admin.base import Fieldsets, OfferAdmin
+from tools_app.catalog.admin.base import NOT_WRITTEN, Fieldsets, OfferAdmin, SettingsForm, WrittenForm
 from tools_app.catalog.stored import PLACEHOLDER
 from tools_app.catalog.validation.shapes import check_prompt_arguments, check_prompt_messages, names_of
 from tools_app.models import Prompt, PromptKind, Tenant
 from tools_app.protocol.authoring_schema import SchemaProblem
 from tools_app.web.admin.columns import cut_column, moment_column
 from tools_app.web.admin.decorators import button, column
-from tools_app.web.admin.fields import ARGUMENT_ROWS_CSS, JsonTextField, OfferForm
+from tools_app.web.admin.fields import ARGUMENT_ROWS_CSS, JsonTextField
 from tools_app.web.admin.scoping import TenantFilter
 from tools_app.web.admin.site import site
 
 NEW_MESSAGES = [{"role": "user", "text": ""}]
 
 
-class PythonPromptForm(forms.ModelForm):  # type: ignore[type-arg]
-    """The settings of a prompt function that are not defined by its code."""
-
-    class Meta:
-        model = Prompt
-        fields = ("enabled",)
-
-    def clean(self) -> dict[str, Any] | None:
-        """Reject a prompt that cannot be rendered. Raises ValidationError."""
-        function = self.instance.config.get("function", "")
-        if function not in prompts.all_registered():
-            raise ValidationError(
-                f"No installed app registers the prompt {function} any more. Disable it in the list of prompts, or"
-                " delete it."
-            )
-        return super().clean()
-
-
-class UpstreamPromptForm(forms.ModelForm):  # type: ignore[type-arg]
-    """The settings of a prompt of an upstream, whose definition is reviewed with the upstream."""
-
-    class Meta:
-        model = Prompt
-        fields = ("enabled",)
-
-
-class TemplatePromptForm(OfferForm):
+class TemplatePromptForm(WrittenForm):
     """Messages with placeholders."""
+
+    kind = PromptKind.TEMPLATE
 
     arguments = JsonTextField(
         kind=list,
@@ -93,18 +67,6 @@ class TemplatePromptForm(OfferForm):
         """Return the name. Raises ValidationError if another prompt of the tenant has it."""
         return self.unique("name")
 
-    def clean_messages(self) -> list[Any]:
-        """Return the messages. Raises ValidationError if there are none."""
-        messages: list[Any] = self.cleaned_data["messages"]
-        if not messages:
-            raise ValidationError("Enter at least one message.")
-        return messages
-
-    def clean(self) -> dict[str, Any] | None:
-        """Set the kind to a template."""
-        self.instance.kind = PromptKind.TEMPLATE
-        return super().clean()
-
     def _check_messages(self, messages: list[Any]) -> list[SchemaProblem]:
         # The arguments have been validated; the names of invalid ones are unknown.
         arguments = self.cleaned_data.get("arguments")
@@ -112,16 +74,6 @@ class TemplatePromptForm(OfferForm):
 
 
 MARK = '<strong class="text-primary-600 dark:text-primary-500">{{{}}}</strong>'
-FORMS: Mapping[str, Any] = {
-    PromptKind.PYTHON.value: PythonPromptForm,
-    PromptKind.TEMPLATE.value: TemplatePromptForm,
-    PromptKind.UPSTREAM.value: UpstreamPromptForm,
-}
-# Kinds whose definition is not written on these pages, and where it is.
-NOT_WRITTEN = {
-    PromptKind.PYTHON.value: ("Declared in code", "Declared by the function's code."),
-    PromptKind.UPSTREAM.value: ("Accepted definition", "Defined by the upstream, and accepted by an admin."),
-}
 DECLARED = ("title", "description", "icons_json", "arguments_shown")
 
 
@@ -150,16 +102,26 @@ class PromptAdmin(OfferAdmin):
         return authoring.add_code_prompts(tenant, names)
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
-        options["form"] = FORMS[obj.kind] if obj else TemplatePromptForm
+        options["form"] = SettingsForm if obj and obj.kind in NOT_WRITTEN else TemplatePromptForm
         return super().get_form(request, obj, change, **options)
 
     def get_fieldsets(self, request: HttpRequest, obj: Prompt | None = None) -> Fieldsets:
         """Return the fieldsets of a template, of a function, or of a read-only prompt."""
         if obj and obj.kind in NOT_WRITTEN:
-            return _declared_page(obj.kind)
+            title, description = NOT_WRITTEN[obj.kind]
+            declared = {"description": description, "fields": ("config_json", *DECLARED)}
+            return [(None, {"fields": ("tenant", "name", "kind_label", "enabled")}), (title, declared)]
         if obj and not self.has_change_permission(request, obj):
-            return _read_only_page()
-        return _template_page(new=obj is None)
+            return [
+                (None, {"fields": ("tenant", "name", "kind_label", "enabled")}),
+                ("Definition", {"fields": (*DECLARED, "messages_shown")}),
+            ]
+        preview: Fieldsets = [("Preview", {"fields": ("messages_shown",)})] if obj else []
+        return [
+            (None, {"fields": ("tenant", "name", "title", "description", "enabled", "icons")}),
+            ("Messages", {"fields": ("arguments", "messages")}),
+            *preview,
+        ]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Prompt | None = None) -> list[str]:
         fixed = super().get_readonly_fields(request, obj)
@@ -187,33 +149,10 @@ class PromptAdmin(OfferAdmin):
     @column("messages")
     def messages_shown(self, prompt: Prompt) -> SafeString:
         """Return the messages as a conversation with highlighted placeholders."""
-        shown = [{"role": message["role"], "text": _marked(message["text"])} for message in prompt.messages]
+        shown = []
+        for message in prompt.messages:
+            # Splitting by a pattern with one group alternates texts and names.
+            pieces = enumerate(PLACEHOLDER.split(message["text"]))
+            marked = ((format_html(MARK, piece) if place % 2 else piece,) for place, piece in pieces)
+            shown.append({"role": message["role"], "text": format_html_join("", "{}", marked)})
         return render_to_string("catalog/prompt/messages.html", {"messages": shown})
-
-
-def _marked(text: str) -> SafeString:
-    # Splitting by a pattern with one group alternates texts and names.
-    pieces = enumerate(PLACEHOLDER.split(text))
-    return format_html_join("", "{}", ((format_html(MARK, piece) if place % 2 else piece,) for place, piece in pieces))
-
-
-def _template_page(*, new: bool) -> Fieldsets:
-    preview: Fieldsets = [] if new else [("Preview", {"fields": ("messages_shown",)})]
-    return [
-        (None, {"fields": ("tenant", "name", "title", "description", "enabled", "icons")}),
-        ("Messages", {"fields": ("arguments", "messages")}),
-        *preview,
-    ]
-
-
-def _declared_page(kind: str) -> Fieldsets:
-    title, description = NOT_WRITTEN[kind]
-    declared = {"description": description, "fields": ("config_json", *DECLARED)}
-    return [(None, {"fields": ("tenant", "name", "kind_label", "enabled")}), (title, declared)]
-
-
-def _read_only_page() -> Fieldsets:
-    return [
-        (None, {"fields": ("tenant", "name", "kind_label", "enabled")}),
-        ("Definition", {"fields": (*DECLARED, "messages_shown")}),
-    ]

@@ -8,21 +8,20 @@ from django.core.files.uploadedfile import UploadedFile
 from django.utils.html import format_html
 from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminTextareaWidget
 
-from tools_app.catalog import resource_functions as resources
-from tools_app.catalog.admin.references import ReferencingForm
-from tools_app.catalog.validation.mime_types import guessed_mime_type, mime_type_fault
+from tools_app.catalog.admin.base import WrittenForm
+from tools_app.catalog.kinds.http.admin.references import ReferencingForm
+from tools_app.catalog.validation.mime_types import guessed_mime_type
 from tools_app.catalog.validation.resources import (
     MAX_BYTES,
     MAX_CHARACTERS,
     check_annotations,
     check_request,
     file_fault,
-    text_fault,
     uri_fault,
 )
 from tools_app.models import Resource, ResourceKind
 from tools_app.protocol.authoring_schema import SchemaProblem
-from tools_app.web.admin.fields import JsonTextField, OfferForm
+from tools_app.web.admin.fields import JsonTextField
 
 # Browsers submit line endings as CRLF; the length is checked after they are normalized.
 MAX_FORM_CHARACTERS = 2 * MAX_CHARACTERS
@@ -41,36 +40,8 @@ DESCRIBED: tuple[str, ...] = (
 )
 
 
-class UpstreamResourceForm(forms.ModelForm):  # type: ignore[type-arg]
-    """The settings of a resource of an upstream, whose definition is reviewed with the upstream."""
-
-    class Meta:
-        model = Resource
-        fields = ("enabled",)
-
-
-class PythonResourceForm(forms.ModelForm):  # type: ignore[type-arg]
-    """The settings of a resource function that are not defined by its code."""
-
-    class Meta:
-        model = Resource
-        fields = ("enabled",)
-
-    def clean(self) -> dict[str, Any] | None:
-        """Reject a resource that cannot be read. Raises ValidationError."""
-        function = self.instance.config.get("function", "")
-        if function not in resources.all_registered():
-            raise ValidationError(
-                f"No installed app registers the resource {function} any more. Disable it in the list of resources, or"
-                " delete it."
-            )
-        return super().clean()
-
-
-class WrittenResourceForm(OfferForm):
+class WrittenResourceForm(WrittenForm):
     """Fields shared by all kinds of resources written in the admin."""
-
-    kind: ClassVar[ResourceKind]
 
     annotations = JsonTextField(
         empty=dict,
@@ -85,23 +56,8 @@ class WrittenResourceForm(OfferForm):
         fields: tuple[str, ...] = DESCRIBED
 
     def clean_uri(self) -> str:
-        """Return the URI. Raises ValidationError if it is invalid or another resource of the tenant has it."""
-        uri: str = self.cleaned_data["uri"]
-        if fault := uri_fault(uri, template=self.kind == ResourceKind.HTTP):
-            raise ValidationError(fault)
+        """Return the URI. Raises ValidationError if another resource of the tenant has it."""
         return self.unique("uri")
-
-    def clean_mime_type(self) -> str:
-        """Return the MIME type, which is optional. Raises ValidationError."""
-        mime_type: str = self.cleaned_data["mime_type"]
-        if fault := mime_type_fault(mime_type):
-            raise ValidationError(fault)
-        return mime_type
-
-    def clean(self) -> dict[str, Any] | None:
-        """Set the kind of this form."""
-        self.instance.kind = self.kind
-        return super().clean()
 
 
 class TextResourceForm(WrittenResourceForm):
@@ -117,11 +73,8 @@ class TextResourceForm(WrittenResourceForm):
         fields = (*DESCRIBED, "text")
 
     def clean_text(self) -> str:
-        """Return the text with the line endings as typed; browsers submit CRLF. Raises ValidationError."""
-        text = str(self.cleaned_data["text"]).replace("\r\n", "\n")
-        if fault := text_fault(text, self.cleaned_data.get("uri", "")):
-            raise ValidationError(fault)
-        return text
+        """Return the text with the line endings as typed; browsers submit CRLF."""
+        return str(self.cleaned_data["text"]).replace("\r\n", "\n")
 
 
 class FileResourceForm(WrittenResourceForm):
@@ -140,7 +93,7 @@ class FileResourceForm(WrittenResourceForm):
         upload.help_text = f"At most {MAX_BYTES // 1024**2} MB.{' Replaces the stored file.' if stored else ''}"
 
     def clean_upload(self) -> "UploadedFile[Any] | None":
-        """Return the uploaded file, if any. Raises ValidationError if it is too large."""
+        """Return the uploaded file, if any. Raises ValidationError if it is too large to be read."""
         upload: UploadedFile[Any] | None = self.cleaned_data["upload"]
         if upload and (fault := file_fault(upload.size or 0)):
             raise ValidationError(fault)
@@ -189,8 +142,9 @@ class HttpResourceForm(ReferencingForm, WrittenResourceForm):
         return cleaned
 
     def _check_config(self, config: dict[str, Any]) -> list[SchemaProblem]:
-        # The URI has been validated; an invalid one has no variables to compare with.
-        return check_request(config, self.cleaned_data.get("uri"))
+        # An invalid URI has no variables to compare with.
+        uri = self.cleaned_data.get("uri", "")
+        return check_request(config, None if not uri or uri_fault(uri, template=True) else uri)
 
 
 WRITTEN: dict[str, type[WrittenResourceForm]] = {

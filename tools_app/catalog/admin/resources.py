@@ -15,8 +15,8 @@ from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
 from tools_app.catalog import authoring
 from tools_app.catalog import resource_functions as resources
-from tools_app.catalog.admin.base import Fieldsets, OfferAdmin
-from tools_app.catalog.admin.resource_forms import WRITTEN, PythonResourceForm, UpstreamResourceForm
+from tools_app.catalog.admin.base import NOT_WRITTEN, Fieldsets, OfferAdmin, SettingsForm
+from tools_app.catalog.admin.resource_forms import WRITTEN
 from tools_app.models import Resource, ResourceKind, Tenant
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin.columns import cut_column, moment_column
@@ -24,11 +24,6 @@ from tools_app.web.admin.decorators import button, column
 from tools_app.web.admin.scoping import TenantFilter, json_block, text_block
 from tools_app.web.admin.site import site
 
-# Kinds whose definition is not written on these pages, and where it is.
-NOT_WRITTEN = {
-    ResourceKind.PYTHON.value: ("Declared in code", "Declared by the function's code."),
-    ResourceKind.UPSTREAM.value: ("Accepted definition", "Defined by the upstream, and accepted by an admin."),
-}
 DESCRIBED = ("name", "title", "description", "mime_type", "annotations_json", "icons_json")
 NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 TITLES = {
@@ -81,18 +76,31 @@ class ResourceAdmin(OfferAdmin):
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
         kind = obj.kind if obj else _kind_asked_for(request)
-        options["form"] = (
-            UpstreamResourceForm if kind == ResourceKind.UPSTREAM else WRITTEN.get(kind, PythonResourceForm)
-        )
+        options["form"] = WRITTEN.get(kind, SettingsForm)
         form = super().get_form(request, obj, change, **options)
         form.may_allow_networks = tenant_permissions_of(request).everything
         return form
 
     def get_fieldsets(self, request: HttpRequest, obj: Resource | None = None) -> Fieldsets:
         """Return the fieldsets of a resource of its kind, or of a read-only one."""
+        contents: dict[str, tuple[str, ...]]
         if obj and (obj.kind in NOT_WRITTEN or not self.has_change_permission(request, obj)):
-            return _declared_page(obj)
-        return _written_page(obj.kind if obj else _kind_asked_for(request), new=obj is None)
+            contents = {ResourceKind.TEXT.value: ("text_shown",), ResourceKind.FILE.value: ("size",)}
+            title, description = NOT_WRITTEN.get(obj.kind, ("Definition", ""))
+            fields = (*DESCRIBED, *contents.get(obj.kind, ("config_json", "timeout_seconds")))
+            declared = {"description": description, "fields": fields}
+            return [(None, {"fields": ("tenant", "uri", "kind_label", "enabled")}), (title, declared)]
+        contents = {
+            ResourceKind.TEXT.value: ("text",),
+            ResourceKind.FILE.value: ("size", "upload") if obj else ("upload",),
+            ResourceKind.HTTP.value: ("config", "timeout_seconds"),
+        }
+        kind = obj.kind if obj else _kind_asked_for(request)
+        return [
+            (None, {"fields": ("tenant", "uri", "name", "title", "description", "enabled")}),
+            ("Contents", {"fields": ("mime_type", *contents[kind])}),
+            ("Shown to clients", {"fields": ("annotations", "icons")}),
+        ]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Resource | None = None) -> list[str]:
         fixed = super().get_readonly_fields(request, obj)
@@ -166,28 +174,3 @@ def _kind_asked_for(request: HttpRequest) -> str:
 
 def _to_form(kind: ResourceKind) -> HttpResponse:
     return HttpResponseRedirect(f"{reverse('admin:tools_app_resource_add')}?kind={kind.value}")
-
-
-def _written_page(kind: str, *, new: bool) -> Fieldsets:
-    contents = {
-        ResourceKind.TEXT.value: ("text",),
-        ResourceKind.FILE.value: ("upload",) if new else ("size", "upload"),
-        ResourceKind.HTTP.value: ("config", "timeout_seconds"),
-    }
-    return [
-        (None, {"fields": ("tenant", "uri", "name", "title", "description", "enabled")}),
-        ("Contents", {"fields": ("mime_type", *contents[kind])}),
-        ("Shown to clients", {"fields": ("annotations", "icons")}),
-    ]
-
-
-def _declared_page(resource: Resource) -> Fieldsets:
-    contents: dict[str, tuple[str, ...]] = {
-        ResourceKind.TEXT.value: ("text_shown",),
-        ResourceKind.FILE.value: ("size",),
-    }
-    declared = {"fields": (*DESCRIBED, *contents.get(resource.kind, ("config_json", "timeout_seconds")))}
-    title, description = NOT_WRITTEN.get(resource.kind, ("Definition", ""))
-    if description:
-        declared |= {"description": description}  # type: ignore[dict-item]
-    return [(None, {"fields": ("tenant", "uri", "kind_label", "enabled")}), (title, declared)]

@@ -14,11 +14,11 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget, 
 
 from tools_app.catalog import authoring, revisions
 from tools_app.catalog.admin.base import OfferAdmin
+from tools_app.catalog.kinds.base import kind_of
 from tools_app.catalog.models import TOOL_NAME
 from tools_app.core import diff
 from tools_app.core.relations import first_within
-from tools_app.models import Tenant, Tool, ToolKind, ToolRevision
-from tools_app.tenant_config.builder import secrets_named_by
+from tools_app.models import Tenant, Tool, ToolRevision
 from tools_app.tenants import permissions
 from tools_app.web.admin.decorators import button
 from tools_app.web.admin.scoping import only, writer
@@ -105,8 +105,7 @@ class RevisionsAdmin(OfferAdmin):
             "other": other,
             "diff": diff.lines(before, after),
             "may_restore": self.has_change_permission(request, tool),
-            "is_code": tool.kind != ToolKind.HTTP,
-            "from_code": revisions.FROM_CODE if tool.kind == ToolKind.PYTHON else revisions.FROM_UPSTREAM,
+            "not_restored": kind_of(tool.kind).history,
             "has_more": has_more,
             "opts": self.opts,
         }
@@ -138,8 +137,8 @@ class RevisionsAdmin(OfferAdmin):
             raise Http404("Revision not found.")
         try:
             revisions.restore(tool, revision, writer(request))
-        except revisions.RevisionError as problem:
-            self.message_user(request, f"Revision {revision.number} was not restored: {problem}", messages.ERROR)
+        except revisions.RevisionError as error:
+            self.message_user(request, f"Revision {revision.number} was not restored: {error}", messages.ERROR)
         else:
             self.message_user(
                 request, f"Revision {revision.number} was restored as revision {tool.revision}.", messages.SUCCESS
@@ -151,11 +150,12 @@ class RevisionsAdmin(OfferAdmin):
         tenant, given = form.cleaned_data["tenant"], form.cleaned_data
         try:
             clone = revisions.clone(tool, tenant, given["name"], enabled=given["enabled"], by=writer(request))
-        except revisions.RevisionError as problem:
-            form.add_error(None, str(problem))
+        except revisions.RevisionError as error:
+            form.add_error(None, str(error))
             return None
         self.message_user(request, f"{clone} was created in {tenant}.", messages.SUCCESS)
-        if missing := _missing_secrets(clone):
+        present = tenant.secrets.values_list("name", flat=True)
+        if missing := sorted(authoring.secrets_named_by(clone) - set(present)):
             message = f"{tenant} has no secret named {', '.join(missing)}. Set it before {clone} is called."
             self.message_user(request, message, messages.WARNING)
         return clone
@@ -176,7 +176,3 @@ def _chosen(
 
 def _is_number(text: str) -> bool:
     return bool(NUMBER.fullmatch(text))
-
-
-def _missing_secrets(tool: Tool) -> list[str]:
-    return sorted(secrets_named_by(tool) - set(tool.tenant.secrets.values_list("name", flat=True)))

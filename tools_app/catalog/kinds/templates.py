@@ -92,15 +92,12 @@ def parse(text: str) -> Template:
                 f"the brace at character {position + 1} is not part of {{argument}} or {{secret:NAME}};"
                 " use two braces for a literal brace"
             )
-        parts.append(_part(token))
+        if token["name"]:
+            parts.append(SecretValue(token["name"]) if token["secret"] else Argument(token["name"]))
+        else:
+            parts.append(token["literal"] or token["brace"][0])
         position = token.end()
     return Template(tuple(parts))
-
-
-def _part(token: re.Match[str]) -> str | Argument | SecretValue:
-    if token["name"]:
-        return SecretValue(token["name"]) if token["secret"] else Argument(token["name"])
-    return token["literal"] or token["brace"][0]
 
 
 def rendered(
@@ -113,13 +110,16 @@ def rendered(
 
     Raises ToolError.
     """
-    return "".join(literal(part) if isinstance(part, str) else value(_filled(part, values)) for part in template.parts)
-
-
-def _filled(part: Argument | SecretValue, values: Values) -> str:
-    if isinstance(part, SecretValue):
-        return values.secret(part.name)
-    return as_text(values.arguments[part.name], part.name)
+    texts = []
+    for part in template.parts:
+        match part:
+            case str():
+                texts.append(literal(part))
+            case SecretValue(name):
+                texts.append(value(values.secret(name)))
+            case Argument(name):
+                texts.append(value(as_text(values.arguments[name], name)))
+    return "".join(texts)
 
 
 def as_text(value: Any, name: str) -> str:

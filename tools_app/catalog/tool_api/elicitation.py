@@ -5,7 +5,7 @@ A question defines its request on the wire, the required client capability, and 
 
 import logging
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import chain, count
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl
@@ -106,7 +106,10 @@ class Elicit(msgspec.Struct, frozen=True):
         if secret is not None:
             raise ValueError(f"Forms cannot ask for secrets such as {secret!r}. Use a URL elicitation.")
         CompiledSchema(self.schema)
-        if any(map(_LINK.search, (self.message, *_texts(self.schema)))):
+        properties = self.schema.get("properties", {})
+        described = [self.schema, *(properties.values() if isinstance(properties, dict) else ())]
+        texts = [one.get(name) for one in described if isinstance(one, dict) for name in ("title", "description")]
+        if any(_LINK.search(text) for text in (self.message, *texts) if isinstance(text, str)):
             log.warning("The form %r contains a URL. Use a URL elicitation instead.", self.message)
 
     def params(self) -> dict[str, Any]:
@@ -250,14 +253,6 @@ def _elicited(answer: Mapping[str, Any]) -> Elicited:
     if not isinstance(content, dict | None):
         raise BadAnswer("the content of an elicitation result must be an object")
     return Elicited(str(action), content or {})
-
-
-def _texts(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the titles and descriptions of a form's schema."""
-    properties = schema.get("properties", {})
-    for shown in (schema, *(properties.values() if isinstance(properties, dict) else ())):
-        if isinstance(shown, dict):
-            yield from (text for name in ("title", "description") if isinstance(text := shown.get(name), str))
 
 
 def _address_problem(url: str) -> str:

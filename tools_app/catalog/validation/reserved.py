@@ -1,6 +1,5 @@
 """Names of tools that the hub needs for its own: those of the tools that search and call the others."""
 
-from collections.abc import Collection
 from typing import Final
 from uuid import UUID
 
@@ -29,8 +28,6 @@ def reserved_names(tenant: Tenant) -> frozenset[str]:
     """Return the names that no new tool of the tenant can have."""
     searched = (Presentation.SEARCH, Presentation.AUTO)
     is_searched = tenant.presentation in searched
-    return RESERVED if is_searched or _has_key(tenant, searched) else frozenset()
-
-
-def _has_key(tenant: Tenant, presentations: Collection[str]) -> bool:
-    return ApiKey.objects.filter(tenant=tenant, presentation__in=presentations).exists()
+    if is_searched or ApiKey.objects.filter(tenant=tenant, presentation__in=searched).exists():
+        return RESERVED
+    return frozenset()

@@ -52,15 +52,9 @@ def check_request(config: dict[str, Any], uri: str | None) -> list[SchemaProblem
         http.parse_config(config)
     except http.ConfigProblem as problem:
         return [SchemaProblem((problem.field,), problem.message)]
-    return [] if uri is None else _unknown_arguments(config, set(uri_templates.parse(uri).variables))
-
-
-def check_annotations(annotations: dict[str, Any]) -> list[SchemaProblem]:
-    """Return the errors of a resource's annotations (resources, §Annotations)."""
-    return object_faults(annotations, {}, {"audience": AUDIENCE, "priority": PRIORITY, "lastModified": MOMENT})
-
-
-def _unknown_arguments(config: dict[str, Any], variables: set[str]) -> list[SchemaProblem]:
+    if uri is None:
+        return []
+    variables = set(uri_templates.parse(uri).variables)
     return [
         SchemaProblem(path, f"{{{name}}} is not a variable of the URI.")
         for path, text in _texts(config, ())
@@ -68,6 +62,11 @@ def _unknown_arguments(config: dict[str, Any], variables: set[str]) -> list[Sche
         if path[0] != "base_url"
         for name in sorted(templates.parse(text).arguments - variables)
     ]
+
+
+def check_annotations(annotations: dict[str, Any]) -> list[SchemaProblem]:
+    """Return the errors of a resource's annotations (resources, §Annotations)."""
+    return object_faults(annotations, {}, {"audience": AUDIENCE, "priority": PRIORITY, "lastModified": MOMENT})
 
 
 def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
@@ -78,16 +77,14 @@ def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
         yield from _texts(inner, (*path, name))
 
 
-def _is_audience(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(role, str) and role in ROLES for role in value)
-
-
-def _is_priority(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
-
-
-AUDIENCE = Shape(_is_audience, 'must be a list of "user" and "assistant".')
-PRIORITY = Shape(_is_priority, "must be a number from 0 to 1.")
+AUDIENCE = Shape(
+    lambda value: isinstance(value, list) and all(isinstance(role, str) and role in ROLES for role in value),
+    'must be a list of "user" and "assistant".',
+)
+PRIORITY = Shape(
+    lambda value: isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1,
+    "must be a number from 0 to 1.",
+)
 MOMENT = Shape(
     lambda value: moment(value) is not None, "must be a time with its offset from UTC, such as 2026-01-31T12:00:00Z."
 )

@@ -78,22 +78,8 @@ ROLES = ("user", "assistant")
 def check_prompt_arguments(arguments: list[Any]) -> list[SchemaProblem]:
     """Return the errors of a prompt's arguments, in the format of `Prompt.arguments`."""
     optional = {"description": IS_TEXT, "required": IS_FLAG, "values": ARE_TEXTS}
-    return list_faults(arguments, {"name": NAME}, optional) + _repeated(names_of(arguments))
-
-
-def check_prompt_messages(messages: list[Any], names: Collection[str] | None) -> list[SchemaProblem]:
-    """Return the errors of a prompt's messages; placeholders must be arguments in `names` (None: unknown yet)."""
-    return list_faults(messages, {"role": ROLE, "text": MESSAGE}, {}) + _undeclared(messages, names)
-
-
-def names_of(arguments: list[Any]) -> list[Any]:
-    """Return the name of each argument, in order; None for one without a name."""
-    return [argument.get("name") if isinstance(argument, dict) else None for argument in arguments]
-
-
-def _repeated(names: list[Any]) -> list[SchemaProblem]:
-    problems, seen = [], set()
-    for position, name in enumerate(names):
+    problems, seen = list_faults(arguments, {"name": NAME}, optional), set()
+    for position, name in enumerate(names_of(arguments)):
         # A value that is not a string is reported by its shape.
         if isinstance(name, str) and name in seen:
             problems.append(SchemaProblem((position, "name"), f"another argument has the same name, {name}."))
@@ -102,32 +88,27 @@ def _repeated(names: list[Any]) -> list[SchemaProblem]:
     return problems
 
 
-def _undeclared(messages: list[Any], names: Collection[str] | None) -> list[SchemaProblem]:
-    if names is None:
-        return []
-    declared = set(map(str, names))
-    return [
-        SchemaProblem((position, "text"), f"{{{name}}} is not an argument. Declare it, or remove the braces.")
-        for position, message in enumerate(messages)
-        for name in _placeholders(message)
-        if name not in declared
-    ]
+def check_prompt_messages(messages: list[Any], names: Collection[str] | None) -> list[SchemaProblem]:
+    """Return the errors of a prompt's messages; placeholders must be arguments in `names` (None: unknown yet)."""
+    problems = list_faults(messages, {"role": ROLE, "text": MESSAGE}, {})
+    for position, message in enumerate(messages if names is not None else ()):
+        text = message.get("text") if isinstance(message, dict) else None
+        for name in dict.fromkeys(PLACEHOLDER.findall(text) if isinstance(text, str) else ()):
+            if name not in set(map(str, names or ())):
+                about = f"{{{name}}} is not an argument. Declare it, or remove the braces."
+                problems.append(SchemaProblem((position, "text"), about))
+    return problems
 
 
-def _placeholders(message: Any) -> list[str]:
-    text = message.get("text") if isinstance(message, dict) else None
-    return list(dict.fromkeys(PLACEHOLDER.findall(text))) if isinstance(text, str) else []
+def names_of(arguments: list[Any]) -> list[Any]:
+    """Return the name of each argument, in order; None for one without a name."""
+    return [argument.get("name") if isinstance(argument, dict) else None for argument in arguments]
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and bool(PLACEHOLDER.fullmatch(f"{{{value}}}"))
-
-
-def _is_message(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-NAME = Shape(_is_name, "must be a name of letters, digits and underscores that does not start with a digit.")
+NAME = Shape(
+    lambda value: isinstance(value, str) and bool(PLACEHOLDER.fullmatch(f"{{{value}}}")),
+    "must be a name of letters, digits and underscores that does not start with a digit.",
+)
 # A list is not hashable, so it cannot be looked up in a set, but it can in a tuple.
 ROLE = Shape(lambda value: value in ROLES, 'must be "user" or "assistant".')
-MESSAGE = Shape(_is_message, "must be a non-empty string.")
+MESSAGE = Shape(lambda value: isinstance(value, str) and bool(value.strip()), "must be a non-empty string.")

@@ -70,17 +70,9 @@ def block_reason(address: Address, allowed: Iterable[Network]) -> str:
     for network, meaning in _REFUSED:
         if address in network:
             return f"{address} is {meaning} ({network})"
-    if _embeds_isatap(address):
+    is_v6 = isinstance(address, IPv6Address)
+    # The interface identifier is `[02]00:5efe:<IPv4>` (RFC 5214, section 6.1).
+    if is_v6 and (int(address) >> 32) & 0xFFFF_FFFF & ~_UNIVERSAL_BIT == _ISATAP:
         return f"{address} is ISATAP"
-    return "" if _is_public(address) else f"{address} is not globally routable"
-
-
-def _embeds_isatap(address: Address) -> bool:
-    """Whether the interface identifier is `[02]00:5efe:<IPv4>` (RFC 5214, section 6.1)."""
-    return address.version == 6 and (int(address) >> 32) & 0xFFFF_FFFF & ~_UNIVERSAL_BIT == _ISATAP  # noqa: PLR2004
-
-
-def _is_public(address: Address) -> bool:
-    if isinstance(address, IPv6Address) and address not in _GLOBAL_UNICAST:
-        return False
-    return address.is_global and not address.is_multicast
+    is_public = address.is_global and not address.is_multicast and (not is_v6 or address in _GLOBAL_UNICAST)
+    return "" if is_public else f"{address} is not globally routable"

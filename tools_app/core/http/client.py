@@ -189,7 +189,14 @@ async def exchange(request: Outbound, policy: RequestPolicy, *, until: float | N
     `until`: the time of the event loop at which the requests that belong together end.
     """
     async with stream(request, policy, until=until) as response:
-        return await _reply(request, response, policy)
+        headers = response.headers
+        if request.method == "HEAD":
+            return Reply(response.status, headers, b"")
+        announced = headers.get(LENGTH, "")
+        if announced.isdecimal() and int(announced) > policy.max_bytes:
+            raise too_large(policy.max_bytes)
+        body = await read_body(response, headers.get("content-encoding", ""), policy.max_bytes)
+        return Reply(response.status, headers, body)
 
 
 @asynccontextmanager
@@ -246,17 +253,6 @@ def _prepared(request: Outbound, timeouts: dict[str, float], *more_headers: tupl
     return httpcore2.Request(
         request.method.encode(), target, headers=headers, content=body, extensions={"timeout": timeouts}
     )
-
-
-async def _reply(request: Outbound, response: Response, policy: RequestPolicy) -> Reply:
-    headers = response.headers
-    if request.method == "HEAD":
-        return Reply(response.status, headers, b"")
-    announced = headers.get(LENGTH, "")
-    if announced.isdecimal() and int(announced) > policy.max_bytes:
-        raise too_large(policy.max_bytes)
-    body = await read_body(response, headers.get("content-encoding", ""), policy.max_bytes)
-    return Reply(response.status, headers, body)
 
 
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS

@@ -33,7 +33,7 @@ async def fetch(
 ) -> Reply:
     """Read a document, from a public address or from the `allowed` networks of a tenant (CIDRs). Raises DocumentError.
 
-    None: no tenant is concerned, so that nobody can allow other addresses. `tenant` is as that of RequestPolicy.
+    None: no tenant is concerned, so that no admin can allow other addresses. `tenant` is as that of RequestPolicy.
     """
     headers = (*HEADERS, *((("Authorization", authorization),) if authorization else ()))
     return await fetch_response(Outbound("GET", _parsed_url(url), headers), max_bytes, allowed, tenant=tenant)

@@ -120,7 +120,7 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
         return await _dialed(attempts[-1], port, seconds)
 
     def check_open(self) -> None:
-        """Raise ConnectError if the network was closed: nobody would close a connection that it opens."""
+        """Raise ConnectError if the network was closed: a connection that it opens would never be closed."""
         if self.is_closed:
             raise httpcore2.ConnectError("the connections were closed")
 
@@ -249,7 +249,7 @@ class CheckedStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         self.note_progress()
 
     def note_progress(self) -> None:
-        """Note that something was parsed: what is no body is counted anew."""
+        """Note that something was parsed: what is no body is counted from zero."""
         self._bytes_left, self._lines_left = MAX_HEAD_BYTES, MAX_HEAD_LINES
 
     # --- What the event loop calls ---

@@ -57,8 +57,9 @@ def _to_other_origin(request: Outbound, came_from: Url, scrubber: Scrubber) -> O
         raise RequestFailed("The service redirected from https to http, which is not followed.")
     if scrubber.finds(str(request.url)) or scrubber.finds(request.body or b""):
         raise RequestFailed("The service redirected a request that contains a secret to another origin.")
-    return replace(request, headers=tuple(_harmless_headers(request.headers, scrubber)))
-
-
-def _harmless_headers(headers: tuple[tuple[str, str], ...], scrubber: Scrubber) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in headers if name.lower() in HARMLESS_HEADERS and not scrubber.finds(value)]
+    headers = tuple(
+        (name, value)
+        for name, value in request.headers
+        if name.lower() in HARMLESS_HEADERS and not scrubber.finds(value)
+    )
+    return replace(request, headers=headers)

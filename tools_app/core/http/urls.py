@@ -79,8 +79,15 @@ def parse_url(text: str) -> Url:
     if match is None:
         raise InvalidUrl("enter a URL that starts with http:// or https://, without a user name")
     scheme: Literal["http", "https"] = "https" if match["scheme"].lower() == "https" else "http"
-    host = _literal(match["v6"]) if match["v6"] else _name(match["name"].lower())
-    return Url(scheme, host, _port(match["port"], scheme), match["path"] or "/", match["query"] or "")
+    try:
+        host = str(IPv6Address(match["v6"])) if match["v6"] else _name(match["name"].lower())
+    except AddressValueError as problem:
+        message = "the IPv6 address is malformed" if match["v6"] else "the IPv4 address must be in dotted decimal form"
+        raise InvalidUrl(message) from problem
+    port = int(match["port"]) if match["port"] else DEFAULT_PORTS[scheme]
+    if not 0 < port <= _LAST_PORT:
+        raise InvalidUrl(f"the port must be between 1 and {_LAST_PORT}")
+    return Url(scheme, host, port, match["path"] or "/", match["query"] or "")
 
 
 def _check_characters(text: str) -> None:
@@ -88,38 +95,15 @@ def _check_characters(text: str) -> None:
         raise InvalidUrl("only visible ASCII characters are allowed; use the xn-- form for other host names")
 
 
-def _literal(text: str) -> str:
-    try:
-        return str(IPv6Address(text))
-    except AddressValueError as problem:
-        raise InvalidUrl("the IPv6 address is malformed") from problem
-
-
 def _name(name: str) -> str:
     """Return a host name, or an IPv4 address in canonical form: `127.1`, `0x7f.1` and `2130706433` are refused."""
     name = name.removesuffix(".")
     labels = name.split(".")
     if _NUMBER.fullmatch(labels[-1]):
-        return _dotted(name)
+        return str(IPv4Address(name))
     if len(name) > _MAX_NAME or not all(_LABEL.fullmatch(label) for label in labels):
         raise InvalidUrl("the host name is malformed")
     return name
-
-
-def _dotted(text: str) -> str:
-    try:
-        return str(IPv4Address(text))
-    except AddressValueError as problem:
-        raise InvalidUrl("the IPv4 address must be in dotted decimal form") from problem
-
-
-def _port(text: str | None, scheme: str) -> int:
-    if not text:
-        return DEFAULT_PORTS[scheme]
-    port = int(text)
-    if not 0 < port <= _LAST_PORT:
-        raise InvalidUrl(f"the port must be between 1 and {_LAST_PORT}")
-    return port
 
 
 def stays_under(url: Url, base: Url) -> bool:
@@ -133,7 +117,9 @@ def stays_under(url: Url, base: Url) -> bool:
 
 def has_parent_segments(path: str) -> bool:
     """Whether `path` contains `.` or `..` for a server that decodes or normalizes it once more than the hub."""
-    return any(_is_dots(part) for part in re.split(r"[/\\]", fully_decoded(path)))
+    # Also `..;x`, which servlet containers read as `..`.
+    parts = re.split(r"[/\\]", fully_decoded(path))
+    return any(part.partition(";")[0].strip() in {".", ".."} for part in parts)
 
 
 def fully_decoded(path: str) -> str:
@@ -144,11 +130,6 @@ def fully_decoded(path: str) -> str:
             break
         path = decoded
     return path
-
-
-def _is_dots(part: str) -> bool:
-    """Whether a segment is `.` or `..`, also `..;x`, which servlet containers read as `..`."""
-    return part.partition(";")[0].strip() in {".", ".."}
 
 
 def _folder(path: str) -> str:

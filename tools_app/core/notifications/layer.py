@@ -81,10 +81,9 @@ class LocalChannelLayer(BaseChannelLayer):
 
     @staticmethod
     def _deliver(inbox: _Inbox, message: Message) -> None:
+        def put() -> None:
+            if not inbox.queue.full():
+                inbox.queue.put_nowait(dict(message))
+
         if not inbox.loop.is_closed():
-            inbox.loop.call_soon_threadsafe(_put, inbox.queue, dict(message))
-
-
-def _put(queue: asyncio.Queue[Message], message: Message) -> None:
-    if not queue.full():
-        queue.put_nowait(message)
+            inbox.loop.call_soon_threadsafe(put)

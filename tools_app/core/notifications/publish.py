@@ -66,35 +66,24 @@ class Publisher:
     async def _send_all(self) -> None:
         """Send until no topic is left. Topics published meanwhile are sent together."""
         while pending := self._take():
+            was_away, self._is_away = self._is_away, False
+            payloads = {topic: carried for topic, carried in pending.items() if carried}
+            message = {"type": MESSAGE_TYPE, "topics": list(pending), "payloads": payloads}
             try:
                 async with asyncio.timeout(SEND_SECONDS):
-                    await _send(pending)
+                    await get_channel_layer().group_send(GROUP, message)
             except Exception as problem:  # noqa: BLE001 - after any error, subscribers poll
-                self._note_failure(problem)
+                self._is_away = True
+                if not was_away:
+                    log.warning("The channel layer is unavailable; subscribers poll the database: %r", problem)
             else:
-                self._note_success()
+                if was_away:
+                    log.warning("The channel layer is available again")
 
     def _take(self) -> dict[str, list[bytes]]:
         with self._lock:
             pending, self._pending, self._payload_bytes = self._pending, {}, 0
         return pending
-
-    def _note_failure(self, problem: Exception) -> None:
-        if not self._is_away:
-            log.warning("The channel layer is unavailable; subscribers poll the database: %r", problem)
-        self._is_away = True
-
-    def _note_success(self) -> None:
-        if self._is_away:
-            log.warning("The channel layer is available again")
-        self._is_away = False
-
-
-async def _send(pending: dict[str, list[bytes]]) -> None:
-    layer = get_channel_layer()
-    if layer is not None:
-        payloads = {topic: carried for topic, carried in pending.items() if carried}
-        await layer.group_send(GROUP, {"type": MESSAGE_TYPE, "topics": list(pending), "payloads": payloads})
 
 
 async def _close_layer() -> None:

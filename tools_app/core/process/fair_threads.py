@@ -98,7 +98,7 @@ def _do(future: "Future[T]", work: Callable[[], T]) -> None:
     try:
         future.set_result(work())
     except StopIteration as problem:
-        # Whoever waits for it could not be told of one.
+        # The caller that waits for it could not be told of one.
         future.set_exception(RuntimeError(f"StopIteration: {problem}"))
     except BaseException as problem:  # noqa: BLE001 - it is the caller's
         future.set_exception(problem)

@@ -15,7 +15,6 @@ from tools_app.core.telemetry.registry import METRICS, Kind, Metric, Snapshot
 from tools_app.core.telemetry.snapshots import summed
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-Labelled = dict[tuple[str, ...], float]
 MERGING: dict[Kind, Callable[[list[float]], float]] = {
     Kind.SUM: sum,
     Kind.HUB: max,
@@ -48,7 +47,10 @@ class _Numbers(Collector):
         if metric.kind is Kind.HISTOGRAM:
             return self._histogram(name, metric, rows)
         gauge = GaugeMetricFamily(name, metric.help, labels=metric.labels)
-        for labels, values in _gathered(rows).items():
+        by_labels: defaultdict[tuple[str, ...], list[float]] = defaultdict(list)
+        for _, labels, value in rows:
+            by_labels[tuple(labels)].append(value)
+        for labels, values in by_labels.items():
             gauge.add_metric(self._label_values(metric, labels), MERGING[metric.kind](values))
         return gauge
 
@@ -71,13 +73,6 @@ def _by_name(rows: Iterable[Any]) -> defaultdict[str, list[Any]]:
     found: defaultdict[str, list[Any]] = defaultdict(list)
     for row in rows:
         found[row[0]].append(row)
-    return found
-
-
-def _gathered(rows: Iterable[Any]) -> Mapping[tuple[str, ...], list[float]]:
-    found: defaultdict[tuple[str, ...], list[float]] = defaultdict(list)
-    for _, labels, value in rows:
-        found[tuple(labels)].append(value)
     return found
 
 

@@ -75,11 +75,11 @@ def _shared() -> list[Processor]:
         structlog.stdlib.add_logger_name,
         ExtraAdder(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        _tell_what_it_is_about,
+        _add_context,
     ]
 
 
-def _tell_what_it_is_about(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+def _add_context(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     for name, value in log_context.fields().items():
         event.setdefault(name, value)
     return event
@@ -87,15 +87,14 @@ def _tell_what_it_is_about(_logger: WrappedLogger, _method: str, event: EventDic
 
 def _scrub(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Redact every string; a value that is not a string, number or boolean becomes one."""
-    return {name: _scrubbed(name, value) for name, value in event.items() if name not in LEFT_OUT}
-
-
-def _scrubbed(name: str, value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    # Redacted together with its name, which may mark it as secret.
-    safe = scrubbed(str(value))
-    return HIDDEN if HIDDEN in scrubbed(f"{name}=x") else safe
+    safe: dict[str, Any] = {}
+    for name, value in event.items():
+        if value is None or isinstance(value, bool | int | float):
+            safe[name] = value
+        elif name not in LEFT_OUT:
+            # The name may mark it as secret.
+            safe[name] = HIDDEN if HIDDEN in scrubbed(f"{name}=x") else scrubbed(str(value))
+    return safe
 
 
 def _as_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:

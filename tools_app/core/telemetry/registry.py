@@ -147,11 +147,8 @@ class MetricRegistry:
             spreads = [
                 [name, labels, list(buckets), total[0]] for (name, labels), (buckets, total) in self._spreads.items()
             ]
-        return {"counts": [*counts, *_used()], "spreads": spreads, "gauges": [*gauges, *_held()]}
-
-
-def _used() -> list[Any]:
-    return [["mcphub_process_cpu_seconds_total", [], process_time()]]
+        counts.append(["mcphub_process_cpu_seconds_total", (), process_time()])
+        return {"counts": counts, "spreads": spreads, "gauges": [*gauges, *_held()]}
 
 
 def _held() -> list[Any]:
@@ -160,14 +157,11 @@ def _held() -> list[Any]:
     memory, descriptors = Path("/proc/self/statm"), Path("/proc/self/fd")
     if memory.exists() and descriptors.exists():
         pages = int(memory.read_text().split()[1])
+        limit = _MAX_DESCRIPTORS.search(Path("/proc/self/limits").read_text())
+        allowed = float(limit[1]) if limit else inf
         held.append(["mcphub_process_resident_memory_bytes", [], pages * os.sysconf("SC_PAGE_SIZE")])
-        held.append(["mcphub_process_open_fds_ratio", [], len(list(descriptors.iterdir())) / _max_descriptors()])
+        held.append(["mcphub_process_open_fds_ratio", [], len(list(descriptors.iterdir())) / allowed])
     return held
-
-
-def _max_descriptors() -> float:
-    allowed = _MAX_DESCRIPTORS.search(Path("/proc/self/limits").read_text())
-    return float(allowed[1]) if allowed else inf
 
 
 metrics_registry = MetricRegistry()
@@ -176,7 +170,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=metrics_registry.renew)
 
 
-def say_who(kind: str, version: str) -> None:
+def describe_process(kind: str, version: str) -> None:
     """Register this process as a gauge: `kind` is "web" or "worker"."""
     labels = (kind, version, f"{platform.python_implementation()} {sys.version.split()[0]}")
     metrics_registry.gauge("mcphub_processes", lambda: 1.0, labels)

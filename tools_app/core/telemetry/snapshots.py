@@ -58,7 +58,9 @@ def current_snapshots(directory: Path) -> list[Snapshot]:
         return []
     with _locked(directory):
         _fold_dead(directory, [path for path, age in _files(directory) if age > DEAD_SECONDS])
-        snapshots = [_is_alive(path, silent=age > SILENT_SECONDS) for path, age in _files(directory)]
+        snapshots = [
+            {**_read(path), "gauges": []} if age > SILENT_SECONDS else _read(path) for path, age in _files(directory)
+        ]
         return [*snapshots, _read(directory / DEAD_PROCESSES)]
 
 
@@ -82,11 +84,6 @@ def _files(directory: Path) -> list[tuple[Path, float]]:
         except FileNotFoundError:
             continue
     return found
-
-
-def _is_alive(path: Path, *, silent: bool) -> Snapshot:
-    snapshot = _read(path)
-    return {**snapshot, "gauges": []} if silent else snapshot
 
 
 def _fold_dead(directory: Path, paths: Iterable[Path]) -> None:

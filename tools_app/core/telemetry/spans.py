@@ -117,22 +117,21 @@ def from_environment(version: str) -> OtelSpans:
 
 def exporters() -> list[SpanExporter]:
     """Return the exporters of OTEL_TRACES_EXPORTER, `otlp` by default. Raises LookupError for a missing one."""
-    names = (os.environ.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")
-    return [_exporter(name.strip()) for name in names]
-
-
-def _exporter(name: str) -> SpanExporter:
-    if name == "otlp":
-        protocol = (
-            os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
-            or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
-            or "http/protobuf"
-        )
-        name = "otlp_proto_grpc" if protocol == "grpc" else "otlp_proto_http"
-    found = list(entry_points(group=EXPORTERS, name=name))
-    if not found:
-        raise LookupError(f"No installed package exports traces as {name!r} (OTEL_TRACES_EXPORTER).")
-    return cast("SpanExporter", found[0].load()())
+    protocol = (
+        os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
+        or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+        or "http/protobuf"
+    )
+    created = []
+    for text in (os.environ.get("OTEL_TRACES_EXPORTER") or "otlp").split(","):
+        name = text.strip()
+        if name == "otlp":
+            name = "otlp_proto_grpc" if protocol == "grpc" else "otlp_proto_http"
+        found = list(entry_points(group=EXPORTERS, name=name))
+        if not found:
+            raise LookupError(f"No installed package exports traces as {name!r} (OTEL_TRACES_EXPORTER).")
+        created.append(cast("SpanExporter", found[0].load()()))
+    return created
 
 
 def _bounded(value: str | int | bool) -> str | int | bool:

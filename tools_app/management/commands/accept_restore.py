@@ -7,9 +7,9 @@ from django.core.management.base import CommandError
 from django.db import transaction
 
 from tools_app.audit.changes import changes
-from tools_app.audit.checkpoints import signing, witness
+from tools_app.audit.checkpoints import statements, witness
+from tools_app.audit.verification.claims import missing_from
 from tools_app.audit.verification.report import Report
-from tools_app.audit.verification.witness import missing_from
 from tools_app.management.base import RecordedCommand
 from tools_app.models import Action, Checkpoint
 
@@ -29,18 +29,22 @@ class Command(RecordedCommand):
         if not reason.strip():
             raise CommandError("--reason must not be empty. State which backup was restored, and why.")
         try:
-            missing = missing_from(witness.lines(), signing.known_keys(), Report())
+            missing = missing_from(witness.lines(), statements.known_keys(), Report())
             if not missing.numbers:
                 self.stdout.write("No witnessed records are missing. There is nothing to accept.")
                 return
             with transaction.atomic():
-                self._record(reason, missing.records, missing.changes, str(missing.last))
+                after = {
+                    "reason": reason,
+                    "missing_records": missing.records,
+                    "missing_changes": missing.changes,
+                    "witnessed_until": str(missing.last),
+                }
+                changes.record(
+                    Action.RESTORED, Checkpoint(), kind="database", name="audit log", tenant_id=None, after=after
+                )
                 aside = witness.move_aside(missing.numbers)
         except OSError as problem:
             raise CommandError(f"{witness.path()}: {problem.strerror}.") from problem
         self.stdout.write(f"Accepted: {missing.records} records and {missing.changes} changes are missing.")
         self.stdout.write(f"Their checkpoints were moved to {aside}. Keep this file for the auditor.")
-
-    def _record(self, reason: str, records: int, changed: int, last: str) -> None:
-        after = {"reason": reason, "missing_records": records, "missing_changes": changed, "witnessed_until": last}
-        changes.record(Action.RESTORED, Checkpoint(), kind="database", name="audit log", tenant_id=None, after=after)

@@ -14,7 +14,7 @@ from django.db import transaction
 from tools_app.catalog import authoring
 from tools_app.catalog.skills import MANIFEST, MAX_BYTES, MAX_FILES, InvalidManifest, frontmatter
 from tools_app.catalog.validation.items import resource_faults
-from tools_app.management.base import RecordedCommand
+from tools_app.management.base import RecordedCommand, tenant_with
 from tools_app.models import Resource, ResourceKind, Tenant
 
 SCHEME = "skill://"
@@ -34,9 +34,7 @@ class Command(RecordedCommand):
         )
 
     def handle(self, *, directory: Path, tenant: str, prefix: str, **options: Any) -> None:
-        owner = Tenant.objects.filter(slug=tenant).first()
-        if owner is None:
-            raise CommandError(f"Unknown tenant: {tenant!r}.")
+        owner = tenant_with(tenant)
         directory = directory.resolve()
         root = SCHEME + "/".join(
             map(quote, [*prefix.strip("/").split("/"), directory.name] if prefix else [directory.name])
@@ -79,19 +77,13 @@ def _row(path: Path, uri: str, owner: Tenant) -> Resource:
     content = path.read_bytes()
     kind = mimetypes.guess_type(path.name)[0]
     row = Resource(tenant=owner, uri=uri, name=path.name)
-    if _is_text(content):
-        row.kind, row.text = ResourceKind.TEXT, content.decode()
+    text = content.decode(errors="ignore")
+    if text.encode() == content and "\x00" not in text:
+        row.kind, row.text = ResourceKind.TEXT, text
         row.mime_type = "text/markdown" if path.suffix == ".md" else kind or "text/plain"
     else:
         row.kind, row.blob, row.mime_type = ResourceKind.FILE, content, kind or "application/octet-stream"
     return row
-
-
-def _is_text(content: bytes) -> bool:
-    try:
-        return "\x00" not in content.decode()
-    except UnicodeDecodeError:
-        return False
 
 
 def _put(row: Resource) -> bool:
@@ -103,16 +95,12 @@ def _put(row: Resource) -> bool:
         for field in KNOWN:
             setattr(known, field, getattr(row, field))
     else:
-        _check_count(row)
+        try:
+            row.clean()  # how many a tenant may have
+        except ValidationError as problem:
+            raise CommandError(problem.message) from problem
     authoring.save_resource(known or row)
     return True
-
-
-def _check_count(row: Resource) -> None:
-    try:
-        row.clean()
-    except ValidationError as problem:
-        raise CommandError(problem.message) from problem
 
 
 def _plain(value: Any) -> Any:

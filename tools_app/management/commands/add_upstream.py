@@ -13,7 +13,7 @@ from tools_app.core.http.errors import NameNotResolved
 from tools_app.core.http.network import system_addresses
 from tools_app.core.http.urls import InvalidUrl, parse_url
 from tools_app.core.sanitize import sanitized
-from tools_app.management.base import RecordedCommand
+from tools_app.management.base import RecordedCommand, tenant_with
 from tools_app.models import (
     CredentialKind,
     CredentialOwner,
@@ -27,9 +27,9 @@ from tools_app.models import (
 )
 from tools_app.upstreams import connections, service
 from tools_app.upstreams.credentials import sign_in, store
-from tools_app.upstreams.drafts import upstream_faults
 from tools_app.upstreams.errors import LoopRefused, UpstreamFailed
 from tools_app.upstreams.service import Discovery
+from tools_app.upstreams.validation import upstream_faults
 
 MAX_SHOWN = 70
 HEADINGS = {
@@ -69,9 +69,7 @@ class Command(RecordedCommand):
         )
 
     def handle(self, *, tenant: str, name: str, accept: bool, **options: Any) -> None:
-        owner = Tenant.objects.filter(slug=tenant).first()
-        if owner is None:
-            raise CommandError(f"Unknown tenant: {tenant!r}.")
+        owner = tenant_with(tenant)
         upstream, is_new = _drafted(owner, name, options)
         upstream.save()
         try:
@@ -160,12 +158,9 @@ def _drafted(tenant: Tenant, name: str, options: dict[str, Any]) -> tuple[Upstre
         upstream.url, upstream.command, upstream.transport = "", words, UpstreamTransport.STDIO
         # Who can run this can run any command, and reach any address.
         upstream.approved = {"command": words}
-    if options["prefix"] is not None:
-        upstream.prefix = options["prefix"]
-    if options["era"] is not None:
-        upstream.era = options["era"]
-    if options["credentials"] is not None:
-        upstream.credential_owner = options["credentials"]
+    for option, field in (("prefix", "prefix"), ("era", "era"), ("credentials", "credential_owner")):
+        if options[option] is not None:
+            setattr(upstream, field, options[option])
     if options["header"] is not None:
         upstream.headers = dict(map(_header, options["header"]))
     _check(upstream)
@@ -187,8 +182,7 @@ def _check(upstream: Upstream) -> None:
         upstream.full_clean(exclude=["tenant"])
     except ValidationError as problem:
         raise CommandError("; ".join(problem.messages)) from problem
-    faults = upstream_faults(upstream)
-    if faults:
+    if faults := upstream_faults(upstream):
         raise CommandError("; ".join(f"{field}: {' '.join(messages)}" for field, messages in faults.items()))
 
 

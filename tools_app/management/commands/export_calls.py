@@ -4,13 +4,13 @@ import sys
 from argparse import ArgumentParser
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from django.core.management.base import CommandError
 from django.db import transaction
 from django.utils import timezone
 
-from tools_app.audit.export.runner import ExportProgress, pieces, record_export
+from tools_app.audit.export import ExportProgress, pieces, record_export
 from tools_app.audit.search.query import PARAMETERS, BadQuery, CallQuery
 from tools_app.audit.search.scope import whole
 from tools_app.management.base import RecordedCommand
@@ -46,22 +46,12 @@ class Command(RecordedCommand):
         export = Export(query=query.to_string(), format=options["format"], with_payloads=with_payloads)
         with transaction.atomic():
             record_export(export, whole(query))
-        counted = self._write(query, export, output)
-        self.stderr.write(f"{counted.calls:,} calls, {counted.bytes:,} bytes.")
-
-    def _write(self, query: CallQuery, export: Export, output: Path | None) -> ExportProgress:
+        counted, form = ExportProgress(), ExportFormat(export.format)
         try:
             with output.open("xb") if output else nullcontext(sys.stdout.buffer) as file:
-                return _written(query, export, file)
+                file.writelines(pieces(query, lambda: whole(query), form, with_payloads=with_payloads, counted=counted))
         except FileExistsError:
             raise CommandError(f"{output} already exists. Choose another file name.") from None
         except OSError as problem:
             raise CommandError(f"Cannot write the file: {problem}.") from None
-
-
-def _written(query: CallQuery, export: Export, file: BinaryIO) -> ExportProgress:
-    counted, form = ExportProgress(), ExportFormat(export.format)
-    file.writelines(
-        pieces(query, lambda: whole(query), form, with_payloads=export.with_payloads, counted=counted),
-    )
-    return counted
+        self.stderr.write(f"{counted.calls:,} calls, {counted.bytes:,} bytes.")

@@ -1,14 +1,13 @@
 """`manage.py export_checkpoints`: export signed checkpoints, to be stored outside the database owner's control."""
 
 from argparse import ArgumentParser
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from tools_app.audit.checkpoints import signing, statements
-from tools_app.models import Tenant
+from tools_app.audit.checkpoints import statements
+from tools_app.management.base import tenant_with
 
 
 class Command(BaseCommand):
@@ -21,27 +20,17 @@ class Command(BaseCommand):
 
     def handle(self, *, out: str | None, tenant: str | None, public_key: bool, **options: Any) -> None:
         if public_key:
-            self.stdout.write(signing.own_key())
+            self.stdout.write(statements.own_key())
             return
-        lines = statements.exported_lines(_tenant(tenant) if tenant is not None else None)
+        lines = statements.exported_lines(tenant_with(tenant) if tenant is not None else None)
         if out is None:
             for line in lines:
                 self.stdout.write(line)
-        else:
-            self.stdout.write(f"{_written(Path(out), lines)} checkpoints written to {out}.")
-
-
-def _tenant(slug: str) -> Tenant:
-    found = Tenant.objects.filter(slug=slug).first()
-    if found is None:
-        raise CommandError(f"Unknown tenant: {slug!r}.")
-    return found
-
-
-def _written(path: Path, lines: Iterator[str]) -> int:
-    """Write a new file and return its number of lines. An existing file is evidence and is not overwritten."""
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            return sum(bool(file.write(f"{line}\n")) for line in lines)
-    except OSError as problem:
-        raise CommandError(f"{path}: {problem.strerror}.") from problem
+            return
+        try:
+            # An existing file is evidence and is not overwritten.
+            with Path(out).open("x", encoding="utf-8") as file:
+                count = sum(bool(file.write(f"{line}\n")) for line in lines)
+        except OSError as problem:
+            raise CommandError(f"{out}: {problem.strerror}.") from problem
+        self.stdout.write(f"{count} checkpoints written to {out}.")

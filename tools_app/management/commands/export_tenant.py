@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from tools_app.models import Tenant
+from tools_app.management.base import tenant_with
 from tools_app.tenant_config.export import export
 
 
@@ -18,10 +18,7 @@ class Command(BaseCommand):
         parser.add_argument("--output", type=Path, metavar="FILE", help="Output file (default: stdout).")
 
     def handle(self, *, slug: str, output: Path | None, **options: Any) -> None:
-        tenant = Tenant.objects.filter(slug=slug).first()
-        if tenant is None:
-            raise CommandError(f"Unknown tenant: {slug!r}.")
-        text = export(tenant)
+        text = export(tenant_with(slug))
         if output is None:
             self.stdout.write(text, ending="")
             return

@@ -20,11 +20,11 @@ from tools_app.catalog.kinds.openapi.documents.selection import Selection, fault
 from tools_app.catalog.kinds.openapi.models import MAX_CYCLE_DEPTH
 from tools_app.catalog.kinds.openapi.runner import settings_of
 from tools_app.catalog.kinds.openapi.sources import documents
+from tools_app.catalog.kinds.openapi.sources.documents import save_source
 from tools_app.catalog.kinds.openapi.sources.plan import AppliedCounts, ApplyError, OperationChange, Plan, apply, plan
-from tools_app.catalog.kinds.openapi.sources.settings import save_source, source_faults
 from tools_app.catalog.validation.sizes import MAX_URL_LENGTH
 from tools_app.core.http.errors import RequestFailed
-from tools_app.management.base import RecordedCommand
+from tools_app.management.base import RecordedCommand, tenant_with
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState, Tenant
 
 
@@ -79,13 +79,16 @@ class Command(RecordedCommand):
         dry_run: bool,
         **options: Any,
     ) -> None:
-        owner = Tenant.objects.filter(slug=tenant).first()
-        if owner is None:
-            raise CommandError(f"Unknown tenant: {tenant!r}.")
+        owner = tenant_with(tenant)
         given = {"base_url": base_url, "selection": options["select"]}
         given |= {option: options[option] for option in ("output_schemas", "cycle_depth")}
         source, is_changed = _source(owner, name, document, given, include)
-        data = _data(source, document)
+        try:
+            data = documents.fetched(source) if _is_url(document) else _file_with_others(document)
+        except RequestFailed as problem:
+            raise CommandError(problem.message) from problem
+        except UnreadableDocument as problem:
+            raise CommandError(str(problem)) from problem
         selected = source.selection
         # Parsed before the transaction, which keeps others from writing.
         same = _same(source, data)
@@ -93,19 +96,26 @@ class Command(RecordedCommand):
         with changes.change_log_transaction():
             if is_changed or (found is not None and found.options.selection != selected):
                 save_source(source)
-            revision = same or _stored(source, data, found)
+            if found is None:
+                assert same is not None
+                revision = same
+            else:
+                revision = documents.add_revision(source)
+                documents.store_parsed(revision, data, found)
+                revision.save()
             planned = plan(source, revision)
-            _check_base_url(source, planned)
-            done = self._apply(planned, include)
+            try:
+                # Whether the document tells where requests are sent.
+                base_url_of(OperationConfig("GET", "/"), settings_of(source, planned.servers, planned.schemes))
+            except ConfigProblem as problem:
+                raise CommandError(f"{problem.message} Use --base-url.") from problem
+            wanted = None if include is None else _matching(planned, include)
+            try:
+                done = apply(planned, wanted=wanted, enabled=wanted or frozenset())
+            except ApplyError as problem:
+                raise CommandError(str(problem)) from problem
             self._show(planned, done)
             transaction.set_rollback(dry_run)
-
-    def _apply(self, planned: Plan, include: list[str] | None) -> AppliedCounts:
-        wanted = None if include is None else _matching(planned, include)
-        try:
-            return apply(planned, wanted=wanted, enabled=wanted or frozenset())
-        except ApplyError as problem:
-            raise CommandError(str(problem)) from problem
 
     def _show(self, planned: Plan, done: AppliedCounts) -> None:
         for entry in done.imported:
@@ -164,23 +174,11 @@ def _source(
         setattr(source, setting, value)
     try:
         source.clean_fields()
+        source.clean()
     except ValidationError as problem:
-        raise CommandError("; ".join(problem.messages)) from problem
-    if faults := source_faults(source):
-        raise CommandError(
-            "; ".join(f"{field}: {message}" for field, messages in faults.items() for message in messages)
-        )
+        faults = (f"{field}: {message}" for field, messages in problem.message_dict.items() for message in messages)
+        raise CommandError("; ".join(faults)) from problem
     return source, True
-
-
-def _data(source: ApiSource, document: str) -> bytes:
-    """Return the document. Raises CommandError."""
-    try:
-        return documents.fetched(source) if _is_url(document) else _file_with_others(document)
-    except RequestFailed as problem:
-        raise CommandError(problem.message) from problem
-    except UnreadableDocument as problem:
-        raise CommandError(str(problem)) from problem
 
 
 def _parsed(source: ApiSource, data: bytes, include: list[str] | None) -> Parsed:
@@ -200,14 +198,6 @@ def _parsed(source: ApiSource, data: bytes, include: list[str] | None) -> Parsed
         raise CommandError(str(problem)) from problem
 
 
-def _stored(source: ApiSource, data: bytes, found: Parsed | None) -> ApiSourceRevision:
-    assert found is not None
-    revision = documents.add_revision(source)
-    documents.store_parsed(revision, data, found)
-    revision.save()
-    return revision
-
-
 def _same(source: ApiSource, data: bytes) -> ApiSourceRevision | None:
     """Return the applied revision if it is of the same document, read in the same way."""
     if source.revision == 0:
@@ -215,15 +205,6 @@ def _same(source: ApiSource, data: bytes) -> ApiSourceRevision | None:
     digest = documents.digest_of(data)
     applied = source.revisions.filter(number=source.revision, digest=digest, state=RevisionState.READY).first()
     return applied if applied and documents.parsed_of(applied).options == documents.options_of(source) else None
-
-
-def _check_base_url(source: ApiSource, planned: Plan) -> None:
-    """Raise CommandError if the document does not tell where requests are sent."""
-    settings = settings_of(source, planned.servers, planned.schemes)
-    try:
-        base_url_of(OperationConfig("GET", "/"), settings)
-    except ConfigProblem as problem:
-        raise CommandError(f"{problem.message} Use --base-url.") from problem
 
 
 def _is_url(document: str) -> bool:

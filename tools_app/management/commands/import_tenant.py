@@ -15,7 +15,7 @@ from tools_app.models import Tenant
 from tools_app.tenant_config.document import Configuration, InvalidConfiguration, read
 from tools_app.tenant_config.plan import ApplyError, apply, plan
 from tools_app.tenant_config.reader import MAX_BYTES
-from tools_app.tenant_config.steps import Plan, Step, StepAction
+from tools_app.tenant_config.steps import Plan, StepAction
 
 SIGNS = {StepAction.CREATE: "+", StepAction.CHANGE: "~", StepAction.DELETE: "-"}
 LINE_SIGNS = {"added": "+", "removed": "-", "gap": "…", "same": " "}
@@ -52,8 +52,11 @@ class Command(RecordedCommand):
         is_new = not Tenant.objects.filter(slug=slug).exists()
         if dry_run or (found.is_empty and not is_new):
             return
-        if not yes and not _agreed():
-            raise CommandError("Nothing was changed.")
+        if not yes:
+            if not sys.stdin.isatty():
+                raise CommandError("stdin is not a terminal. Use --yes to apply without confirmation.")
+            if input("Apply these changes? [y/N] ").strip().lower() not in {"y", "yes"}:
+                raise CommandError("Nothing was changed.")
         try:
             with changes.change_log_transaction():
                 tenant = _tenant(slug, configuration)
@@ -65,8 +68,8 @@ class Command(RecordedCommand):
     def _show(self, found: Plan) -> None:
         for step in found.steps:
             self.stdout.write(f"{SIGNS[step.doing]} {step.kind} {step.name}")
-            for line in _lines(step):
-                self.stdout.write(f"    {line}")
+            for line in step.diff if step.doing != StepAction.DELETE else ():
+                self.stdout.write(f"    {LINE_SIGNS[line.kind]} {line.text}")
         for problem in found.problems:
             self.stderr.write(f"! {problem}")
         for secret, users in found.missing_secrets.items():
@@ -116,15 +119,3 @@ def _tenant(slug: str, configuration: Configuration) -> Tenant:
             raise CommandError("; ".join(problem.messages)) from problem
         tenant.save()
     return tenant
-
-
-def _lines(step: Step) -> list[str]:
-    if step.doing == StepAction.DELETE:
-        return []
-    return [f"{LINE_SIGNS[line.kind]} {line.text}" for line in step.diff]
-
-
-def _agreed() -> bool:
-    if not sys.stdin.isatty():
-        raise CommandError("stdin is not a terminal. Use --yes to apply without confirmation.")
-    return input("Apply these changes? [y/N] ").strip().lower() in {"y", "yes"}

@@ -1,7 +1,7 @@
 """`manage.py issue_key`: print a new API key on stdout, for scripts."""
 
 from argparse import ArgumentParser
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 from django.utils import timezone
 
-from tools_app.management.base import RecordedCommand
+from tools_app.management.base import RecordedCommand, tenant_with
 from tools_app.methods.permissions import check_method
 from tools_app.models import Membership, Tenant
 from tools_app.tenants import keys
@@ -40,31 +40,31 @@ class Command(RecordedCommand):
     def handle(self, *, tenant: str, name: str, expires_in_days: int | None, **options: Any) -> None:
         if not name.strip():
             raise CommandError("--name must not be empty.")
-        owner = Tenant.objects.filter(slug=tenant).first()
-        if owner is None:
-            raise CommandError(f"Unknown tenant: {tenant!r}.")
+        if expires_in_days is not None and not 0 < expires_in_days <= MAX_DAYS:
+            raise CommandError(f"--expires-in-days must be a number from 1 to {MAX_DAYS}.")
+        owner = tenant_with(tenant)
         person = _person(options["person"], owner)
         for pattern in options["methods"]:
             try:
                 check_method(pattern)
-            except ValidationError as problem:
-                raise CommandError(f"--methods {pattern}: {' '.join(problem.messages)}") from problem
+            except ValidationError as error:
+                raise CommandError(f"--methods {pattern}: {' '.join(error.messages)}") from error
         try:
             _, key = keys.issue(
                 owner,
                 name.strip(),
                 created_by=person,
                 acts_for_creator=person is not None,
-                expires_at=_expiry(expires_in_days),
+                expires_at=None if expires_in_days is None else timezone.now() + timedelta(days=expires_in_days),
                 tool_patterns=options["tools"],
                 methods=options["methods"],
                 networks=options["networks"],
             )
-        except ValidationError as problem:
-            field, messages = next(iter(problem.message_dict.items()))
+        except ValidationError as error:
+            field, messages = next(iter(error.message_dict.items()))
             option = OPTIONS[field]
             words = " ".join(options[option])
-            raise CommandError(f"--{option} {words}: {' '.join(messages)}") from problem
+            raise CommandError(f"--{option} {words}: {' '.join(messages)}") from error
         self.stdout.write(key)
 
 
@@ -78,11 +78,3 @@ def _person(username: str | None, tenant: Tenant) -> User | None:
     if not person.is_superuser and not Membership.objects.filter(user=person, tenant=tenant).exists():
         raise CommandError(f"--person {username}: this person is not a member of the tenant.")
     return person
-
-
-def _expiry(days: int | None) -> datetime | None:
-    if days is None:
-        return None
-    if not 0 < days <= MAX_DAYS:
-        raise CommandError(f"--expires-in-days must be a number from 1 to {MAX_DAYS}.")
-    return timezone.now() + timedelta(days=days)

@@ -7,9 +7,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from tools_app.audit import partitions
-from tools_app.audit.retention import retention
-from tools_app.audit.retention.retention import PruneStep
+from tools_app.audit import partitions, retention
+from tools_app.management.base import tenant_with
 from tools_app.models import Tenant
 
 
@@ -36,7 +35,7 @@ class Command(BaseCommand):
             raise CommandError(f"--batch must be a number from 1 to {retention.MAX_ROWS}.")
         if not 0 <= pause <= retention.MAX_PAUSE_SECONDS:
             raise CommandError(f"--pause must be a number of seconds from 0 to {retention.MAX_PAUSE_SECONDS:.0f}.")
-        only = _tenant(tenant) if tenant is not None else None
+        only = tenant_with(tenant) if tenant is not None else None
         if dry_run:
             self._count(only)
         else:
@@ -55,19 +54,10 @@ class Command(BaseCommand):
         done: Counter[tuple[str, str]] = Counter()
         for step in retention.prune(only, batch=batch):
             done[step.of, step.what] += step.rows
-            self._report(step, done[step.of, step.what])
+            so_far = done[step.of, step.what]
+            self.stdout.write(f"{step.of}: {so_far} {step.what} pruned, up to {step.until:%Y-%m-%d %H:%M}")
+            # Flushed, so that progress is visible through a pipe.
+            self.stdout.flush()
             sleep(pause)
         if not done:
             self.stdout.write("Nothing to prune.")
-
-    def _report(self, step: PruneStep, so_far: int) -> None:
-        self.stdout.write(f"{step.of}: {so_far} {step.what} pruned, up to {step.until:%Y-%m-%d %H:%M}")
-        # Flushed, so that progress is visible through a pipe.
-        self.stdout.flush()
-
-
-def _tenant(slug: str) -> Tenant:
-    try:
-        return Tenant.objects.get(slug=slug)
-    except Tenant.DoesNotExist:
-        raise CommandError(f"Unknown tenant: {slug!r}.") from None

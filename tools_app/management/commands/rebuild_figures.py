@@ -1,11 +1,10 @@
 """`manage.py rebuild_figures`: rebuild the dashboard's statistics from the calls in the audit log."""
 
 from argparse import ArgumentParser
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.utils.dateparse import parse_date
 
 from tools_app.audit.stats import rebuild
 
@@ -22,21 +21,15 @@ class Command(BaseCommand):
         )
 
     def handle(self, *, since: str | None, **options: Any) -> None:
+        try:
+            day = None if since is None else datetime.strptime(since, "%Y-%m-%d").replace(tzinfo=UTC)
+        except ValueError as error:
+            raise CommandError("--since must be a date such as 2026-05-04.") from error
         records = 0
-        for step in rebuild.rebuild(_day(since) if since is not None else None):
+        for step in rebuild.rebuild(day):
             records += step.records
             if step.records:
                 self.stdout.write(f"{step.begin:%Y-%m-%d %H:%M}: {step.records} records")
                 # Flushed, so that progress is visible through a pipe.
                 self.stdout.flush()
         self.stdout.write(f"{records} records counted." if records else "No calls to count.")
-
-
-def _day(text: str) -> datetime:
-    try:
-        day = parse_date(text)
-    except ValueError:
-        day = None
-    if day is None:
-        raise CommandError("--since must be a date such as 2026-05-04.")
-    return datetime.combine(day, time.min, UTC)

@@ -1,6 +1,7 @@
 """`manage.py rotate_key`: print a new API key that replaces another, for scripts."""
 
 from argparse import ArgumentParser
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -8,7 +9,7 @@ from uuid import UUID
 from django.core.management.base import CommandError
 from django.db.models import Q
 
-from tools_app.management.base import RecordedCommand
+from tools_app.management.base import RecordedCommand, tenant_with
 from tools_app.models import ApiKey, Tenant
 from tools_app.tenants import keys
 
@@ -33,9 +34,7 @@ class Command(RecordedCommand):
         longest = keys.MAX_OVERLAP / timedelta(hours=1)
         if not 0 <= overlap_hours <= longest:
             raise CommandError(f"--overlap-hours must be a number from 0 to {longest:g}.")
-        if not Tenant.objects.filter(slug=tenant).exists():
-            raise CommandError(f"Unknown tenant: {tenant!r}.")
-        old = _named(tenant, key)
+        old = _named(tenant_with(tenant), key)
         try:
             _, new = keys.rotate(old, timedelta(hours=overlap_hours))
         except keys.NotRotatable as problem:
@@ -43,22 +42,15 @@ class Command(RecordedCommand):
         self.stdout.write(new)
 
 
-def _named(slug: str, word: str) -> ApiKey:
+def _named(tenant: Tenant, word: str) -> ApiKey:
     """Return the key with this name that can be rotated. Raises CommandError unless there is one."""
     named = Q(name=word) | Q(prefix=word[: keys.PREFIX_LENGTH])
-    if (id := _as_id(word)) is not None:
-        named |= Q(pk=id)
-    rows = keys.without_connections(ApiKey.objects.filter(named, tenant__slug=slug).select_related("tenant"))
+    with suppress(ValueError):
+        named |= Q(pk=UUID(word))
+    rows = keys.without_connections(ApiKey.objects.filter(named, tenant=tenant).select_related("tenant"))
     found = list(keys.rotatable_keys(rows)[:2]) or list(rows[:1])
     if not found:
-        raise CommandError(f"Tenant {slug} has no such key. Use the key's name, first characters or ID.")
+        raise CommandError(f"Tenant {tenant.slug} has no such key. Use the key's name, first characters or ID.")
     if len(found) > 1:
         raise CommandError("Several keys match. Use the ID from the URL of the key's page in the admin.")
     return found[0]
-
-
-def _as_id(word: str) -> UUID | None:
-    try:
-        return UUID(word)
-    except ValueError:
-        return None

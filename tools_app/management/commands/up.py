@@ -53,7 +53,14 @@ class Command(BaseCommand):
         parser.add_argument("--supervised", type=int, help=SUPPRESS)
 
     def handle(self, *, supervised: int | None, processes: int | None, **options: Any) -> None:
-        _check(no_worker=options["no_worker"], processes=processes)
+        if options["no_worker"] and is_embedded():
+            raise CommandError(
+                "--no-worker requires CELERY_BROKER_URL or REDIS_URL: separate workers cannot see an in-memory queue."
+            )
+        if processes is not None and processes < 1:
+            raise CommandError("--processes must be at least 1.")
+        if processes is not None and not settings.REDIS_URL:
+            raise CommandError("--processes requires REDIS_URL: the processes notify each other through Redis.")
         if not 0 <= options["port"] <= MAX_PORT:
             raise CommandError(f"--port {options['port']}: choose a port from 1 to {MAX_PORT}, or 0 for any free one.")
         if supervised is not None:
@@ -70,7 +77,9 @@ class Command(BaseCommand):
         prepared = self._prepare(demo=not options["no_demo"])
         hub = EmbeddedHub(listener, with_worker=not options["no_worker"], server=options["server"])
         _stop_on_signals(hub)
-        self._run(hub, lambda: self._announce(hub.url, prepared, options, _about_workers(options)))
+        # With a broker, separate workers may run background tools too.
+        about_workers = "" if is_embedded() else WORKERS_APART if options["no_worker"] else WORKER_WITHIN
+        self._run(hub, lambda: self._announce(hub.url, prepared, options, about_workers))
         self._say("mcphub has stopped.")
         leave_stragglers_behind()
 
@@ -78,7 +87,13 @@ class Command(BaseCommand):
         """Serve as one of several web processes, prepared by the supervisor."""
         hub = EmbeddedHub(inherited_socket(options["fd"]), with_worker=False, server=options["server"])
         _stop_on_signals(hub)
-        start_thread("supervised", lambda: _stop_when_alone(hub, channel))
+
+        def stop_when_alone() -> None:
+            # The supervisor has died: no process would restart or stop this one.
+            channel.recv(1)
+            hub.stop()
+
+        start_thread("supervised", stop_when_alone)
         self._run(hub, lambda: channel.sendall(supervisor.READY))
         leave_stragglers_behind()
 
@@ -119,7 +134,10 @@ class Command(BaseCommand):
         if too_new := schema_state.newer_migrations():
             raise CommandError(too_new)
         if demo and settings.MCPHUB_DEMO_API_KEY:
-            _check_demo_key(settings.MCPHUB_DEMO_API_KEY)
+            try:
+                check_strength(settings.MCPHUB_DEMO_API_KEY)
+            except WeakKey as problem:
+                raise CommandError(f"MCPHUB_DEMO_API_KEY: {problem}") from problem
         if schema_state.is_behind():
             self._say("Preparing the database. This takes a few seconds.")
         call_command("migrate", interactive=False, verbosity=0)
@@ -136,27 +154,6 @@ class Command(BaseCommand):
         # Flushed, because a log collector's pipe would delay it.
         self.stdout.write(text)
         self.stdout.flush()
-
-
-def _about_workers(options: dict[str, Any]) -> str:
-    """Return where background tools run, if there is a choice: with a broker, separate workers may run them too."""
-    if is_embedded():
-        return ""
-    return WORKERS_APART if options["no_worker"] else WORKER_WITHIN
-
-
-def _check(*, no_worker: bool, processes: int | None) -> None:
-    """Raise CommandError for invalid options."""
-    if no_worker and is_embedded():
-        raise CommandError(
-            "--no-worker requires CELERY_BROKER_URL or REDIS_URL: separate workers cannot see an in-memory queue."
-        )
-    if processes is None:
-        return
-    if processes < 1:
-        raise CommandError("--processes must be at least 1.")
-    if not settings.REDIS_URL:
-        raise CommandError("--processes requires REDIS_URL: the processes notify each other through Redis.")
 
 
 def _listener(options: dict[str, Any]) -> socket.socket:
@@ -182,13 +179,6 @@ def _not_listening(host: str, port: int, problem: OSError) -> str:
     return f"Cannot listen on {host}:{port}: {problem.strerror}. Use an address of this machine with --host."
 
 
-def _check_demo_key(key: str) -> None:
-    try:
-        check_strength(key)
-    except WeakKey as problem:
-        raise CommandError(f"MCPHUB_DEMO_API_KEY: {problem}") from problem
-
-
 def _stop_on_signals(hub: EmbeddedHub) -> None:
     def stop(_signal: int, _frame: object) -> None:
         # A second Ctrl-C ends the process immediately.
@@ -198,9 +188,3 @@ def _stop_on_signals(hub: EmbeddedHub) -> None:
 
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
-
-
-def _stop_when_alone(hub: EmbeddedHub, channel: socket.socket) -> None:
-    """Stop when the supervisor has died: no process would restart or stop this one."""
-    channel.recv(1)
-    hub.stop()

@@ -1,8 +1,8 @@
 """`manage.py verify_audit`: verify that the audit log is unchanged since it was written."""
 
+import re
 from argparse import ArgumentParser
-from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,15 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError
 
-from tools_app.audit.checkpoints import signing, witness
+from tools_app.audit.checkpoints import statements, witness
 from tools_app.audit.verification.report import Finding, Report
 from tools_app.audit.verification.verify import Scope, verify
+from tools_app.management.base import tenant_with
 from tools_app.models import Tenant
 
 # The maximum size of an auditor's copy of public keys.
 MAX_KEY_BYTES = 64 * 1024
+KEY = re.compile(r"[0-9a-f]{64}")
 
 
 class Command(BaseCommand):
@@ -55,18 +57,30 @@ class Command(BaseCommand):
         public_key: list[str] | None,
         **options: Any,
     ) -> None:
+        try:
+            moment = None if since is None else datetime.fromisoformat(since)
+        except ValueError as error:
+            raise CommandError(
+                f"--since {since!r} must be a time such as 2026-05-04 or 2026-05-04T12:00:00Z."
+            ) from error
+        if moment is not None and moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
         names = dict(Tenant.objects.values_list("pk", "slug"))
         scope = Scope(
-            tenant_id=None if tenant is None else _tenant(tenant),
-            since=None if since is None else _moment(since),
-            keys=signing.known_keys() if public_key is None else frozenset(_keys(public_key)),
+            tenant_id=None if tenant is None else tenant_with(tenant).pk,
+            since=moment,
+            keys=statements.known_keys() if public_key is None else frozenset(_keys(public_key)),
         )
-        with ExitStack() as files:
-            export: Iterable[str] = files.enter_context(_opened(checkpoints)) if checkpoints else ()
-            try:
-                report = verify(scope, export, _witnessed(heads))
-            except UnicodeDecodeError as problem:
-                raise CommandError(f"{checkpoints} is not an export of checkpoints.") from problem
+        if missing := [name for name in heads if not Path(name).is_file()]:
+            raise CommandError(f"--heads {missing[0]}: file not found.")
+        try:
+            witnessed = [line for path in (witness.path(), *map(Path, heads)) for line in witness.lines(path)]
+            with Path(checkpoints).open(encoding="utf-8") if checkpoints else nullcontext(()) as export:
+                report = verify(scope, export, witnessed)
+        except OSError as error:
+            raise CommandError(f"{error.filename}: {error.strerror}.") from error
+        except UnicodeDecodeError as error:
+            raise CommandError(f"{checkpoints} is not an export of checkpoints.") from error
         for finding in report.findings:
             self.stdout.write(_line(finding, names))
         for line in _figures(report):
@@ -75,61 +89,20 @@ class Command(BaseCommand):
             raise CommandError("Verification of the audit log failed.")
 
 
-def _tenant(slug: str) -> UUID:
-    found = Tenant.objects.filter(slug=slug).values_list("pk", flat=True).first()
-    if found is None:
-        raise CommandError(f"Unknown tenant: {slug!r}.")
-    return found
-
-
-def _moment(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as problem:
-        raise CommandError(f"--since {text!r} must be a time such as 2026-05-04 or 2026-05-04T12:00:00Z.") from problem
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
 def _keys(given: list[str]) -> set[str]:
     keys: set[str] = set()
     for text in given:
-        found = [text] if signing.is_public_key(text) else _keys_in(Path(text))
-        if not found or not all(map(signing.is_public_key, found)):
+        found = [text]
+        if not KEY.fullmatch(text):
+            try:
+                with Path(text).open(encoding="ascii") as file:
+                    found = file.read(MAX_KEY_BYTES).split()
+            except (OSError, ValueError):
+                found = []
+        if not found or not all(map(KEY.fullmatch, found)):
             raise CommandError(f"--public-key {text!r} must be 64 hexadecimal digits, or a file with one key per line.")
         keys |= set(found)
     return keys
-
-
-def _keys_in(path: Path) -> list[str]:
-    try:
-        with path.open(encoding="ascii") as file:
-            return file.read(MAX_KEY_BYTES).split()
-    except (OSError, ValueError):
-        return []
-
-
-def _witnessed(others: list[str]) -> list[str]:
-    """Return the lines of the witness files, this host's file first."""
-    lines = _heads_in(witness.path())
-    for name in others:
-        if not Path(name).is_file():
-            raise CommandError(f"--heads {name}: file not found.")
-        lines += _heads_in(Path(name))
-    return lines
-
-
-def _heads_in(path: Path) -> list[str]:
-    try:
-        return witness.lines(path)
-    except OSError as problem:
-        raise CommandError(f"{path}: {problem.strerror}.") from problem
-
-
-def _opened(path: str) -> Any:
-    try:
-        return Path(path).open(encoding="utf-8")
-    except OSError as problem:
-        raise CommandError(f"{path}: {problem.strerror}.") from problem
 
 
 def _line(finding: Finding, names: dict[UUID, str]) -> str:

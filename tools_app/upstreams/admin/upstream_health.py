@@ -10,7 +10,7 @@ from typing import Any, Final
 from django.contrib import messages
 from django.contrib.admin import ModelAdmin
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Q
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -22,7 +22,6 @@ from tools_app.tenants import permissions
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.upstreams import service
 from tools_app.upstreams.credentials import store
-from tools_app.upstreams.credentials.problems import problems_of
 from tools_app.upstreams.errors import UpstreamFailed
 from tools_app.web.admin.scoping import badge, by_id
 
@@ -50,12 +49,21 @@ def page(admin: "ModelAdmin[Any]", request: HttpRequest) -> HttpResponse:
         raise PermissionDenied
     rows = Upstream.objects.filter(tenant__in=permissions.tenants_run_by(request.user))
     if request.method == "POST":
-        return _checked(admin, request, rows)
+        upstream = by_id(rows.select_related("tenant"), "pk", request.POST.get("check") or "-").first()
+        if upstream is None:
+            raise Http404("Upstream not found.")
+        try:
+            offered = service.discover(upstream, request.user.pk)
+        except UpstreamFailed as error:
+            admin.message_user(request, f"Cannot connect to {upstream}: {error.message}", messages.ERROR)
+        else:
+            admin.message_user(request, f"Connected to {upstream}. It offers {offered.summary}.", messages.SUCCESS)
+        return HttpResponseRedirect(reverse(ADDRESS))
     waiting = Count("items", filter=Q(items__state__in=[ItemState.NEW, ItemState.CHANGED]))
-    found = rows.annotate(waiting_items=waiting).select_related("tenant", "status").order_by("tenant__name", "name")
-    upstreams = list(found[: MAX_SHOWN + 1])
+    counted = rows.annotate(waiting_items=waiting).select_related("tenant", "status").order_by("tenant__name", "name")
+    upstreams = list(counted[: MAX_SHOWN + 1])
     shown = upstreams[:MAX_SHOWN]
-    problems = problems_of(shown)
+    problems = store.problems_of(shown)
     context = {
         **admin.admin_site.each_context(request),
         "title": "Health of upstreams",
@@ -67,44 +75,26 @@ def page(admin: "ModelAdmin[Any]", request: HttpRequest) -> HttpResponse:
     return TemplateResponse(request, "upstreams/health.html", context)
 
 
-def _checked(admin: "ModelAdmin[Any]", request: HttpRequest, rows: QuerySet[Upstream]) -> HttpResponse:
-    """Connect to one upstream, and say how that went. Raises Http404 for one that this user does not administer."""
-    upstream = by_id(rows.select_related("tenant"), "pk", request.POST.get("check") or "-").first()
-    if upstream is None:
-        raise Http404("Upstream not found.")
-    try:
-        found = service.discover(upstream, request.user.pk)
-    except UpstreamFailed as problem:
-        admin.message_user(request, f"Cannot connect to {upstream}: {problem.message}", messages.ERROR)
-    else:
-        admin.message_user(request, f"Connected to {upstream}. It offers {found.summary}.", messages.SUCCESS)
-    return HttpResponseRedirect(reverse(ADDRESS))
-
-
 def _row(upstream: Any, problems: list[str]) -> HealthRow:
-    status = getattr(upstream, "status", None)
+    status: UpstreamStatus | None = getattr(upstream, "status", None)
     until = status.refused_until if status is not None else None
-    refused = until if until is not None and until > timezone.now() else None
+    refused_until = until if until is not None and until > timezone.now() else None
+    if not upstream.enabled:
+        state = badge("Disabled", "info")
+    elif refused_until is not None:
+        state = badge("Paused after failures", "danger")
+    elif status is not None and status.problem:
+        state = badge("Failing", "danger")
+    elif problems:
+        state = badge("Credentials needed", "warning")
+    else:
+        state = badge("OK", "success") if status is not None else badge("Not connected yet", "info")
     return HealthRow(
         upstream=upstream,
         status=status,
-        state=_state(upstream, status, refused, problems),
-        refused_until=refused,
+        state=state,
+        refused_until=refused_until,
         credential_problems=problems,
         waiting=upstream.waiting_items,
         credential_page=f"{store.PATH}/{upstream.pk}" if problems else "",
     )
-
-
-def _state(
-    upstream: Upstream, status: UpstreamStatus | None, refused: datetime | None, problems: list[str]
-) -> SafeString:
-    if not upstream.enabled:
-        return badge("Disabled", "info")
-    if refused is not None:
-        return badge("Paused after failures", "danger")
-    if status is not None and status.problem:
-        return badge("Failing", "danger")
-    if problems:
-        return badge("Credentials needed", "warning")
-    return badge("OK", "success") if status is not None else badge("Not connected yet", "info")

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from django import forms
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -21,12 +22,12 @@ from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.upstreams import service
 from tools_app.upstreams.admin import upstream_health
 from tools_app.upstreams.credentials import store
-from tools_app.upstreams.drafts import upstream_faults
 from tools_app.upstreams.errors import UpstreamFailed
+from tools_app.upstreams.validation import upstream_faults
 from tools_app.web.admin.columns import cut_column
 from tools_app.web.admin.decorators import button, column
-from tools_app.web.admin.fields import JsonTextField, OfferForm, add_faults
-from tools_app.web.admin.scoping import TenantFilter, badge, writer
+from tools_app.web.admin.fields import JsonTextField, add_faults
+from tools_app.web.admin.scoping import TenantFilter, badge, by_id, writer
 from tools_app.web.admin.site import site
 
 SAMPLE: Final = "this-hub"
@@ -52,34 +53,31 @@ STATES: Final = {
 }
 
 
-class UpstreamForm(OfferForm):
+def _json_field(name: str, kind: type, rows: int) -> JsonTextField:
+    """Return the field of the model with this name, as JSON in several lines."""
+    field: Any = Upstream._meta.get_field(name)
+    return JsonTextField(kind=kind, empty=kind, required=False, rows=rows, help_text=field.help_text)
+
+
+class UpstreamForm(forms.ModelForm):  # type: ignore[type-arg]
     """The settings of an upstream, checked by the same rules as in the REST API and the command."""
 
     # An address of this hub, which cannot be an upstream of itself.
     own_url = ""
-    icons = None  # type: ignore[assignment]
-    description = None  # type: ignore[assignment]
-    command = JsonTextField(
-        kind=list,
-        empty=list,
-        required=False,
-        rows=3,
-        help_text='For stdio: the program and its arguments. Example: ["mcp-server-time", "--local-timezone", "UTC"].',
-    )
-    headers = JsonTextField(
-        empty=dict, required=False, rows=4, help_text='Example: {"Authorization": "Bearer {secret:BOOKS}"}.'
-    )
-    environment = JsonTextField(
-        empty=dict, required=False, rows=4, help_text='For stdio. Example: {"API_TOKEN": "{secret:BOOKS}"}.'
-    )
+    command = _json_field("command", list, 3)
+    headers = _json_field("headers", dict, 4)
+    environment = _json_field("environment", dict, 4)
 
     class Meta:
         model = Upstream
         fields = ("tenant", "name", "prefix", *ADDRESS, *CREDENTIALS, "enabled", "timeout_seconds")
 
     def clean_name(self) -> str:
-        """Return the name. Raises ValidationError if another upstream of the tenant has it."""
-        return self.unique("name")
+        """Check the name of an existing row, whose form has no tenant. Raises ValidationError."""
+        name: str = self.cleaned_data["name"]
+        if Upstream.objects.filter(tenant=self.instance.tenant_id, name=name).exclude(pk=self.instance.pk).exists():
+            raise ValidationError("This tenant already has an upstream with this name.")
+        return name
 
     def _post_clean(self) -> None:
         """Check the settings together, once they are in the row."""
@@ -182,8 +180,8 @@ class UpstreamAdmin(SampleAdmin):
                 raise PermissionDenied
             self._act(request, upstream)
             return HttpResponseRedirect(_review_of(upstream))
-        found = upstream.items.select_related("upstream", "tool", "resource", "prompt")
-        items = list(found.order_by("kind", "name")[: MAX_SHOWN + 1])
+        offered = upstream.items.select_related("upstream", "tool", "resource", "prompt")
+        items = list(offered.order_by("kind", "name")[: MAX_SHOWN + 1])
         _, bad = service.partition_acceptable(items[:MAX_SHOWN])
         former = service.former_names(items[:MAX_SHOWN])
         rows = [_row(upstream, item, bad.get(item, ""), former.get(item, "")) for item in items[:MAX_SHOWN]]
@@ -210,31 +208,26 @@ class UpstreamAdmin(SampleAdmin):
         return TemplateResponse(request, "upstreams/review.html", context)
 
     def _act(self, request: HttpRequest, upstream: Upstream) -> None:
-        if "accept" in request.POST:
+        data = request.POST
+        if "accept" in data:
             self._accept(request, upstream)
-        elif "remove_credential" in request.POST:
-            self._remove_credential(request, upstream)
-        elif "forget" in request.POST:
-            item = _named(upstream, request.POST.getlist("forget")).filter(state=ItemState.REMOVED).first()
+        elif "remove_credential" in data:
+            row = by_id(upstream.credentials.all(), "pk", data["remove_credential"] or "-").first()
+            if row is not None:
+                store.delete(row)
+                self.message_user(request, f"The credential of {row.owner_name} was removed.", messages.SUCCESS)
+        elif "forget" in data:
+            item = by_id(upstream.items.filter(state=ItemState.REMOVED), "pk", data["forget"] or "-").first()
             if item is not None:
                 service.delete_item(item)
                 self.message_user(request, f"{item} was removed.", messages.SUCCESS)
         else:
             try:
-                found = service.discover(upstream, request.user.pk)
-            except UpstreamFailed as problem:
-                self.message_user(request, f"Cannot connect: {problem.message}", messages.ERROR)
+                offered = service.discover(upstream, request.user.pk)
+            except UpstreamFailed as error:
+                self.message_user(request, f"Cannot connect: {error.message}", messages.ERROR)
             else:
-                self.message_user(request, f"Connected. It offers {found.summary}.", messages.SUCCESS)
-
-    def _remove_credential(self, request: HttpRequest, upstream: Upstream) -> None:
-        try:
-            row = upstream.credentials.filter(pk=UUID(request.POST["remove_credential"])).first()
-        except ValueError:
-            return
-        if row is not None:
-            store.delete(row)
-            self.message_user(request, f"The credential of {row.owner_name} was removed.", messages.SUCCESS)
+                self.message_user(request, f"Connected. It offers {offered.summary}.", messages.SUCCESS)
 
     def _accept(self, request: HttpRequest, upstream: Upstream) -> None:
         """Accept the selected items, as they were shown: what changed since then is shown again."""
@@ -244,8 +237,8 @@ class UpstreamAdmin(SampleAdmin):
         good, bad = service.partition_acceptable(same)
         try:
             service.accept(good, by=writer(request))
-        except service.NotAcceptable as refused:
-            self.message_user(request, str(refused), messages.ERROR)
+        except service.NotAcceptable as error:
+            self.message_user(request, str(error), messages.ERROR)
             return
         for problem in bad.values():
             self.message_user(request, problem, messages.ERROR)
@@ -262,8 +255,7 @@ class UpstreamAdmin(SampleAdmin):
 
     @column("to review", ordering="has_waiting", boolean=True)
     def waiting(self, upstream: Any) -> bool:
-        waits: bool = upstream.has_waiting
-        return waits
+        return bool(upstream.has_waiting)
 
 
 def _review_of(upstream: Upstream) -> str:
@@ -285,13 +277,12 @@ def _row(upstream: Upstream, item: UpstreamItem, problem: str, former: str) -> R
     state = ItemState(item.state)
     waits = service.is_pending(item)
     named = item.kind in {ItemKind.TOOL, ItemKind.PROMPT}
-    proposed = item.proposed if item.proposed is not None else item.accepted
     return ReviewRow(
         item=item,
         offered_as=service.offered_name(upstream, item.name) if named else item.name,
         state=badge(state.label, STATES[state]),
         problem=problem,
         may_accept=waits and not problem,
-        lines=diff.lines(item.accepted or {}, proposed or {}) if waits else [],
+        lines=diff.lines(item.accepted or {}, service.proposal_of(item)) if waits else [],
         former=former,
     )

@@ -5,7 +5,6 @@ and is bounded in bytes and time. Addresses must use https, unless they are in a
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final
@@ -16,7 +15,7 @@ from tools_app.catalog.kinds.upstream.runner import Endpoint
 from tools_app.core import hub_path
 from tools_app.core.http import documents
 from tools_app.core.http.addresses import parse_networks
-from tools_app.core.http.client import Outbound
+from tools_app.core.http.client import Outbound, Reply
 from tools_app.core.http.documents import DocumentError
 from tools_app.core.http.urls import InvalidUrl, Url, has_parent_segments, parse_url
 from tools_app.models import UpstreamTransport
@@ -30,7 +29,6 @@ NOT_FOUND: Final = 404
 RESOURCE_METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
 SERVER_METADATA_PATH: Final = "/.well-known/oauth-authorization-server"
 OPENID_CONFIGURATION_PATH: Final = "/.well-known/openid-configuration"
-LOCALHOST: Final = ip_address("127.0.0.1")
 SCOPES: Final = re.compile(r"[!#-\[\]-~]+(?: [!#-\[\]-~]+)*")
 
 
@@ -95,10 +93,16 @@ def check_url(text: object, endpoint: Endpoint, name: str) -> str:
         if not isinstance(text, str) or len(text) > MAX_URL_LENGTH:
             raise InvalidUrl("it is missing or too long")
         url = parse_url(text)
-    except InvalidUrl as problem:
-        raise SignInFailed(f"The {name} is invalid: {problem}.") from None
-    if url.scheme != "https" and not _is_allowed(url, endpoint):
-        raise SignInFailed(f"The {name} does not start with https://.")
+    except InvalidUrl as error:
+        raise SignInFailed(f"The {name} is invalid: {error}.") from None
+    if url.scheme != "https":
+        try:
+            address = ip_address("127.0.0.1" if url.host == "localhost" else url.host)
+            is_allowed = any(address in network for network in parse_networks(endpoint.allowed_networks))
+        except ValueError:
+            is_allowed = False  # names are not resolved here
+        if not is_allowed:
+            raise SignInFailed(f"The {name} does not start with https://.")
     return text
 
 
@@ -132,8 +136,8 @@ async def _challenge(endpoint: Endpoint) -> str | None:
     """Return the challenge with which the upstream refuses a request without a token; None if it does not."""
     try:
         url = parse_url(endpoint.url)
-    except InvalidUrl as problem:
-        raise SignInFailed(f"The upstream's URL is invalid: {problem}.") from None
+    except InvalidUrl as error:
+        raise SignInFailed(f"The upstream's URL is invalid: {error}.") from None
     headers = (
         *((name, value.strip()) for name, value in endpoint.headers if name.lower() != "authorization"),
         ("Accept", "application/json, text/event-stream"),
@@ -165,22 +169,22 @@ async def _fetch_resource_metadata(endpoint: Endpoint, metadata_url: str) -> dic
         if metadata_url
         else list(dict.fromkeys((f"{origin}{RESOURCE_METADATA_PATH}{path}", f"{origin}{RESOURCE_METADATA_PATH}")))
     )
-    first_problem, not_found_count = "", 0
+    first_error, not_found_count = "", 0
     for url in urls:
         check_url(url, endpoint, "address of the upstream's metadata")
         try:
-            reply = await documents.fetch(url, MAX_BYTES, allowed=endpoint.allowed_networks, tenant=endpoint.tenant_id)
+            reply = await _fetch(url, endpoint)
             not_found_count += reply.status == NOT_FOUND
             document = documents.parsed(reply)
-        except DocumentError as problem:
-            first_problem = first_problem or str(problem)
+        except DocumentError as error:
+            first_error = first_error or str(error)
             continue
         if not covers(document.get("resource"), endpoint.url):
             raise SignInFailed("The upstream's metadata is of another resource.")
         return document
     if not_found_count == len(urls) and not metadata_url:
         return None
-    raise SignInFailed(f"The upstream does not say where to sign in: {first_problem}")
+    raise SignInFailed(f"The upstream does not say where to sign in: {first_error}")
 
 
 async def _without_metadata(endpoint: Endpoint, challenge: str | None) -> ProtectedResource:
@@ -193,37 +197,33 @@ async def _without_metadata(endpoint: Endpoint, challenge: str | None) -> Protec
     upstream = parse_url(endpoint.url)
     origin = check_url(_origin(upstream), endpoint, "upstream's URL")
     try:
-        reply = await documents.fetch(
-            f"{origin}{SERVER_METADATA_PATH}", MAX_BYTES, allowed=endpoint.allowed_networks, tenant=endpoint.tenant_id
-        )
+        reply = await _fetch(f"{origin}{SERVER_METADATA_PATH}", endpoint)
         if reply.status != NOT_FOUND:
             server = _parse_server(documents.parsed(reply), origin, endpoint)
+        elif (await _fetch(f"{origin}/authorize", endpoint)).status == NOT_FOUND:
+            raise SignInFailed("The upstream does not say where to sign in: it has no metadata and no /authorize.")
         else:
-            response = await documents.fetch(
-                f"{origin}/authorize", MAX_BYTES, allowed=endpoint.allowed_networks, tenant=endpoint.tenant_id
+            # The default endpoints (2025-03-26, authorization, §Fallbacks).
+            server = AuthorizationServer(
+                issuer=origin,
+                authorization_endpoint=f"{origin}/authorize",
+                token_endpoint=f"{origin}/token",
+                registration_endpoint=f"{origin}/register",
+                auth_methods=("none", "client_secret_post", "client_secret_basic"),
+                supports_client_documents=False,
+                sends_issuer=False,
+                supports_offline_access=False,
             )
-            if response.status == NOT_FOUND:
-                raise SignInFailed("The upstream does not say where to sign in: it has no metadata and no /authorize.")
-            server = _default_server(origin)
-    except DocumentError as problem:
-        raise SignInFailed(f"The upstream does not say where to sign in: {problem}") from problem
+    except DocumentError as error:
+        raise SignInFailed(f"The upstream does not say where to sign in: {error}") from error
     # The URL itself: a token for it goes nowhere else.
     resource = f"{origin}{upstream.path}"
     return ProtectedResource(resource, valid_scopes(challenge_parameter(challenge, "scope")), server)
 
 
-def _default_server(origin: str) -> AuthorizationServer:
-    """Return the endpoints of a server without metadata (2025-03-26, authorization, §Fallbacks)."""
-    return AuthorizationServer(
-        issuer=origin,
-        authorization_endpoint=f"{origin}/authorize",
-        token_endpoint=f"{origin}/token",
-        registration_endpoint=f"{origin}/register",
-        auth_methods=("none", "client_secret_post", "client_secret_basic"),
-        supports_client_documents=False,
-        sends_issuer=False,
-        supports_offline_access=False,
-    )
+async def _fetch(url: str, endpoint: Endpoint) -> Reply:
+    """Read a document from an address that is allowed for the upstream. Raises DocumentError."""
+    return await documents.fetch(url, MAX_BYTES, allowed=endpoint.allowed_networks, tenant=endpoint.tenant_id)
 
 
 def _origin(url: Url) -> str:
@@ -234,27 +234,18 @@ async def _fetch_server(endpoint: Endpoint, issuer: str) -> AuthorizationServer:
     if len(issuer) > MAX_ISSUER:
         raise SignInFailed("The authorization server's issuer is too long.")
     check_url(issuer, endpoint, "authorization server's issuer")
-    first_problem = ""
-    for url in _server_metadata_urls(parse_url(issuer)):
+    first_error = ""
+    # 2026-07-28, authorization, §Authorization Server Metadata.
+    origin, path = _origin(parse_url(issuer)), parse_url(issuer).path.rstrip("/")
+    urls = [f"{origin}{SERVER_METADATA_PATH}{path}", f"{origin}{OPENID_CONFIGURATION_PATH}{path}"]
+    for url in (*urls, *([f"{origin}{path}{OPENID_CONFIGURATION_PATH}"] if path else [])):
         try:
-            document = documents.parsed(
-                await documents.fetch(url, MAX_BYTES, allowed=endpoint.allowed_networks, tenant=endpoint.tenant_id)
-            )
-        except DocumentError as problem:
-            first_problem = first_problem or str(problem)
+            document = documents.parsed(await _fetch(url, endpoint))
+        except DocumentError as error:
+            first_error = first_error or str(error)
             continue
         return _parse_server(document, issuer, endpoint)
-    raise SignInFailed(f"The authorization server's metadata could not be read: {first_problem}")
-
-
-def _server_metadata_urls(issuer: Url) -> Iterator[str]:
-    """Yield where the metadata of an issuer can be (2026-07-28, authorization, §Authorization Server Metadata)."""
-    origin = _origin(issuer)
-    path = issuer.path.rstrip("/")
-    yield f"{origin}{SERVER_METADATA_PATH}{path}"
-    yield f"{origin}{OPENID_CONFIGURATION_PATH}{path}"
-    if path:
-        yield f"{origin}{path}{OPENID_CONFIGURATION_PATH}"
+    raise SignInFailed(f"The authorization server's metadata could not be read: {first_error}")
 
 
 def _parse_server(document: dict[str, Any], issuer: str, endpoint: Endpoint) -> AuthorizationServer:
@@ -285,12 +276,3 @@ def _parse_server(document: dict[str, Any], issuer: str, endpoint: Endpoint) -> 
 def _strings(document: dict[str, Any], name: str) -> tuple[str, ...]:
     value = document.get(name)
     return tuple(text for text in value if isinstance(text, str)) if isinstance(value, list) else ()
-
-
-def _is_allowed(url: Url, endpoint: Endpoint) -> bool:
-    """Whether a host is an address in a network that is allowed for the upstream. Names are not resolved here."""
-    try:
-        address = LOCALHOST if url.host == "localhost" else ip_address(url.host)
-    except ValueError:
-        return False
-    return any(address in network for network in parse_networks(endpoint.allowed_networks))

@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -28,9 +29,8 @@ from tools_app.core.process.thread_loops import LoopThread
 from tools_app.models import CredentialKind, UpstreamCredential
 from tools_app.upstreams.credentials import store
 from tools_app.upstreams.credentials.discovery import SignInFailed, covers
-from tools_app.upstreams.credentials.owners import is_usable
-from tools_app.upstreams.credentials.store import Grant, Tokens
-from tools_app.upstreams.credentials.tokens import GrantRevoked, exchange
+from tools_app.upstreams.credentials.sign_in import GrantRevoked, exchange
+from tools_app.upstreams.credentials.store import Tokens, is_usable
 
 T = TypeVar("T")
 
@@ -67,12 +67,16 @@ class Refresher:
     def run(self) -> None:
         """Start the refreshes that are due, unless some are in progress."""
         if self._batch is None or self._batch.done():
-            self._batch = self.submit(_refresh_batch())
+            self._batch = self.submit(refresh_due())
 
     def stop(self) -> None:
         """Wait a little for the refreshes in progress: a new token that is not stored is lost."""
+
+        async def finish_pending() -> None:
+            await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
+
         with suppress(TimeoutError):
-            self.submit(_finish_pending()).result(CLOSE_SECONDS)
+            self.submit(finish_pending()).result(CLOSE_SECONDS)
         self._loop.stop(CLOSE_SECONDS)
 
 
@@ -88,7 +92,12 @@ async def refresh_due() -> None:
         async with semaphores.setdefault(tenant_id, asyncio.Semaphore(MAX_CONCURRENT)):
             await refresh(row_id)
 
-    await asyncio.gather(*(refresh_one(*row) for row in await run_in_db_thread(_due)), return_exceptions=True)
+    try:
+        rows = await run_in_db_thread(_due)
+    except DatabaseError as error:
+        log.warning("Tokens of upstreams are refreshed later: %s", type(error).__name__)
+    else:
+        await asyncio.gather(*(refresh_one(*row) for row in rows), return_exceptions=True)
 
 
 async def refresh(row_id: UUID, *, rejected: UpstreamCredential | None = None) -> bool:
@@ -100,19 +109,6 @@ async def refresh(row_id: UUID, *, rejected: UpstreamCredential | None = None) -
     return await asyncio.shield(asyncio.wrap_future(refresher().submit(_refresh(row_id, rejected))))
 
 
-async def _refresh_batch() -> None:
-    try:
-        await refresh_due()
-    except DatabaseError as problem:
-        log.warning("Tokens of upstreams are refreshed later: %s", type(problem).__name__)
-
-
-async def _finish_pending() -> None:
-    """Wait for what else runs on the loop."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    await asyncio.gather(*others, return_exceptions=True)
-
-
 async def _refresh(row_id: UUID, rejected: UpstreamCredential | None) -> bool:
     claimed = await run_in_db_thread(_claim, row_id, rejected)
     if claimed is None:
@@ -121,14 +117,25 @@ async def _refresh(row_id: UUID, rejected: UpstreamCredential | None) -> bool:
     form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token}
     try:
         issued, granted = await exchange(tokens, form, allowed)
-    except SignInFailed as problem:
-        await run_in_db_thread(_record_failure, row, str(problem), is_final=isinstance(problem, GrantRevoked))
+    except SignInFailed as error:
+        await run_in_db_thread(_record_failure, row, str(error), is_final=isinstance(error, GrantRevoked))
         return False
+    # Unless somebody signed in meanwhile.
+    store_tokens = partial(
+        _unchanged(row).update,
+        ciphertext=store.seal(row, vars(issued)),
+        **store.expiry_fields(issued, granted),
+        **({"scopes": granted.scopes} if granted.scopes else {}),
+        claimed_until=None,
+        failures=0,
+        problem="",
+        updated_at=timezone.now(),
+    )
     for delay in STORE_DELAYS:
         try:
-            await run_in_db_thread_unbounded(_store, row, issued, granted)
-        except DatabaseError as problem:
-            log.warning("A new token of the upstream %s is not stored yet: %s", row.upstream, type(problem).__name__)
+            await run_in_db_thread_unbounded(store_tokens)
+        except DatabaseError as error:
+            log.warning("A new token of the upstream %s is not stored yet: %s", row.upstream, type(error).__name__)
             await asyncio.sleep(delay)
         else:
             return True
@@ -171,29 +178,16 @@ def _claim(
         return None
     try:
         endpoint = kind.endpoint_of(row.upstream, row.upstream.tenant, authoring.decrypted_secrets(row.upstream.tenant))
-    except ToolError as problem:
-        _record_failure(row, str(problem), is_final=False)
+    except ToolError as error:
+        _record_failure(row, str(error), is_final=False)
         return None
     return row, tokens, endpoint.allowed_networks
 
 
-def _store(row: UpstreamCredential, tokens: Tokens, granted: Grant) -> None:
-    """Store new tokens, unless somebody signed in meanwhile."""
-    _unchanged(row).update(
-        ciphertext=store.seal(row, vars(tokens)),
-        **store.expiry_fields(tokens, granted),
-        **({"scopes": granted.scopes} if granted.scopes else {}),
-        claimed_until=None,
-        failures=0,
-        problem="",
-        updated_at=timezone.now(),
-    )
-
-
-def _record_failure(row: UpstreamCredential, problem: str, *, is_final: bool) -> None:
+def _record_failure(row: UpstreamCredential, error: str, *, is_final: bool) -> None:
     is_final = is_final or row.failures + 1 >= MAX_FAILURES
     delay = min(MAX_DELAY, FIRST_DELAY * 2 ** min(row.failures, 12))
-    message = f"{problem} {SIGN_IN_AGAIN}" if is_final else problem
+    message = f"{error} {SIGN_IN_AGAIN}" if is_final else error
     _unchanged(row).update(
         failures=F("failures") + 1,
         problem=message[:MAX_PROBLEM_LENGTH],

@@ -5,6 +5,7 @@ Calls with different credentials have different endpoints, and so share no conne
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from tools_app.catalog.kinds.django.people import person_of
@@ -21,7 +22,6 @@ from tools_app.upstreams.errors import Refused as RefusedByUpstream
 
 # The name of the question in a client's answers.
 QUESTION: Final = "mcphub-upstream-credential"
-URL_CAPABILITY: Final = "elicitation.url"
 # How long a call waits for a person who agreed to sign in, and for another process that refreshes the token.
 WAIT_SECONDS: Final = 60.0
 REFRESH_SECONDS: Final = 8.0
@@ -35,24 +35,24 @@ async def endpoint_for_call(endpoint: Endpoint, context: ToolContext) -> Endpoin
     if rule is None:
         return endpoint
     owner = owner_of(rule, context.caller)
-    found = await held(endpoint, owner)
-    if found is None and owner.person_id is not None:
-        # Who has left the tenant is not asked, and has no credential any more.
-        await run_in_db_thread(person_of, context.caller)
-    if found is None:
+    credentialed = await held(endpoint, owner)
+    if credentialed is None:
+        if owner.person_id is not None:
+            # Who has left the tenant is not asked, and has no credential any more.
+            await run_in_db_thread(person_of, context.caller)
         await _ask_client(endpoint, owner, context)
-        found = await held(endpoint, owner)
-    if found is None:
+        credentialed = await held(endpoint, owner)
+    if credentialed is None:
         raise ToolError(missing_message(endpoint, owner))
-    return found
+    return credentialed
 
 
 async def held(endpoint: Endpoint, owner: Owner) -> Endpoint | None:
     """Return the endpoint with a stored credential, which is refreshed if it expired; None without one."""
-    found = await run_in_db_thread(_with_credential, endpoint, owner)
-    if not isinstance(found, UpstreamCredential):
-        return found
-    return await _refresh(endpoint, owner, found, at_once=found.failures == 0)
+    stored = await run_in_db_thread(_with_credential, endpoint, owner)
+    if not isinstance(stored, UpstreamCredential):
+        return stored
+    return await _refresh(endpoint, owner, stored, at_once=stored.failures == 0)
 
 
 async def endpoint_for_tenant(endpoint: Endpoint) -> Endpoint | None:
@@ -76,9 +76,9 @@ def endpoint_for_listing(endpoint: Endpoint, person_id: int | None) -> Endpoint:
     if person_id is not None and endpoint.sign_in.owner == CredentialOwner.PERSON:
         owners.append(Owner(person_id=person_id))
     for owner in owners:
-        found = _with_credential(endpoint, owner)
-        if isinstance(found, Endpoint):
-            return found
+        stored = _with_credential(endpoint, owner)
+        if isinstance(stored, Endpoint):
+            return stored
     return endpoint
 
 
@@ -103,30 +103,28 @@ def missing_message(endpoint: Endpoint, owner: Owner) -> str:
     return f"The upstream '{endpoint.name}' needs {_requirement(endpoint, owner)}. {_instruction(endpoint, owner)}"
 
 
-async def explain_refusal(endpoint: Endpoint, owner: Owner, problem: RefusedByUpstream) -> str:
+async def explain_refusal(endpoint: Endpoint, owner: Owner, error: RefusedByUpstream) -> str:
     """Note that an upstream refused a credential, and say what to do; "" if it is about something else."""
-    lacks_scope = challenge_parameter(problem.challenge, "error") == "insufficient_scope"
-    if problem.status == UNAUTHORIZED:
-        text = f"The upstream '{endpoint.name}' does not accept the credential any more."
-        await run_in_db_thread(_record_problem, endpoint, owner, "The upstream refused it (HTTP 401).", "")
-    elif problem.status == FORBIDDEN and lacks_scope:
-        scopes = valid_scopes(challenge_parameter(problem.challenge, "scope"))
-        text = f"The upstream '{endpoint.name}' asks for more permissions for this: {scopes or 'unknown ones'}."
-        await run_in_db_thread(_record_problem, endpoint, owner, "A call needed more permissions.", scopes)
+    lacks_scope = challenge_parameter(error.challenge, "error") == "insufficient_scope"
+    if error.status == UNAUTHORIZED:
+        text, noted, scopes = "does not accept the credential any more", "The upstream refused it (HTTP 401).", ""
+    elif error.status == FORBIDDEN and lacks_scope:
+        noted, scopes = "A call needed more permissions.", valid_scopes(challenge_parameter(error.challenge, "scope"))
+        text = f"asks for more permissions for this: {scopes or 'unknown ones'}"
     else:
         return ""
-    return f"{text} {_instruction(endpoint, owner)}"
+    rows = store.of_owner(endpoint.id, owner).exclude(problem=noted, wanted_scopes=scopes)
+    await run_in_db_thread(partial(rows.update, problem=noted, wanted_scopes=scopes))
+    return f"The upstream '{endpoint.name}' {text}. {_instruction(endpoint, owner)}"
 
 
-async def endpoint_after_refusal(endpoint: Endpoint, owner: Owner, problem: RefusedByUpstream) -> Endpoint | None:
+async def endpoint_after_refusal(endpoint: Endpoint, owner: Owner, error: RefusedByUpstream) -> Endpoint | None:
     """Return the endpoint with another token after the upstream refused one, if the server issues one."""
-    if problem.status != UNAUTHORIZED or endpoint.sign_in is None or endpoint.sign_in.kind != CredentialKind.OAUTH:
+    if error.status != UNAUTHORIZED or not _is_oauth(endpoint):
         return None
     newer, row = await run_in_db_thread(_newer, endpoint, owner)
-    if newer is not None or row is None:
-        # It was refreshed while the request was on its way, or somebody signed in.
-        return newer
-    return await _refresh(endpoint, owner, row, at_once=True)
+    # It may have been refreshed while the request was on its way, or somebody signed in.
+    return newer if newer is not None or row is None else await _refresh(endpoint, owner, row, at_once=True)
 
 
 async def _refresh(endpoint: Endpoint, owner: Owner, row: UpstreamCredential, *, at_once: bool) -> Endpoint | None:
@@ -143,16 +141,21 @@ async def _refresh(endpoint: Endpoint, owner: Owner, row: UpstreamCredential, *,
 
 async def _ask_client(endpoint: Endpoint, owner: Owner, context: ToolContext) -> None:
     """Ask the client to open the page, and wait for the credential. Raises ToolError if none is given."""
-    question = _question(endpoint, owner)
-    if question is None or not context.supports(URL_CAPABILITY):
-        raise ToolError(missing_message(endpoint, owner))
+    missing = ToolError(missing_message(endpoint, owner))
+    if not context.supports(ElicitUrl.capability):
+        raise missing
+    message = f"The upstream '{endpoint.name}' needs {_requirement(endpoint, owner)}."
+    try:
+        question = ElicitUrl(message, store.credential_url(endpoint.id, owner))
+    except ValueError:  # the hub's address cannot be opened by a client
+        raise missing from None
     try:
         answer = (await context.ask({QUESTION: question}))[QUESTION]
     except Refused:
-        raise ToolError(missing_message(endpoint, owner)) from None
+        raise missing from None
     context.forget_answers([QUESTION])
     if not answer.accepted:
-        raise ToolError(missing_message(endpoint, owner))
+        raise missing
     waited = 0.0
     while waited < WAIT_SECONDS and not isinstance(await run_in_db_thread(_with_credential, endpoint, owner), Endpoint):
         if context.cancelled:
@@ -161,28 +164,19 @@ async def _ask_client(endpoint: Endpoint, owner: Owner, context: ToolContext) ->
         waited += POLL_SECONDS
 
 
-def _question(endpoint: Endpoint, owner: Owner) -> ElicitUrl | None:
-    """Return the question that leads to the page; None if the hub's address cannot be opened by a client."""
-    try:
-        return ElicitUrl(
-            f"The upstream '{endpoint.name}' needs {_requirement(endpoint, owner)}.",
-            store.credential_url(endpoint.id, owner),
-        )
-    except ValueError:
-        return None
-
-
 def _requirement(endpoint: Endpoint, owner: Owner) -> str:
     owner_phrase = "of an admin" if owner == store.TENANT else "for this API key" if owner.key_id else "of yours"
-    is_sign_in = endpoint.sign_in is not None and endpoint.sign_in.kind == CredentialKind.OAUTH
-    return f"a sign-in {owner_phrase}" if is_sign_in else f"a credential {owner_phrase}"
+    return f"{'a sign-in' if _is_oauth(endpoint) else 'a credential'} {owner_phrase}"
 
 
 def _instruction(endpoint: Endpoint, owner: Owner) -> str:
     url = store.credential_url(endpoint.id, owner)
     location = url if "://" in url else f"{url} on this hub"
-    is_sign_in = endpoint.sign_in is not None and endpoint.sign_in.kind == CredentialKind.OAUTH
-    return f"{'Sign in' if is_sign_in else 'Enter it'} at {location}"
+    return f"{'Sign in' if _is_oauth(endpoint) else 'Enter it'} at {location}"
+
+
+def _is_oauth(endpoint: Endpoint) -> bool:
+    return endpoint.sign_in is not None and endpoint.sign_in.kind == CredentialKind.OAUTH
 
 
 def _with_credential(endpoint: Endpoint, owner: Owner) -> Endpoint | UpstreamCredential | None:
@@ -196,8 +190,8 @@ def _with_credential(endpoint: Endpoint, owner: Owner) -> Endpoint | UpstreamCre
 def _newer(endpoint: Endpoint, owner: Owner) -> tuple[Endpoint | None, UpstreamCredential | None]:
     """Return the endpoint with the stored credential if that is not the one it has, and the stored one."""
     row = store.of_owner(endpoint.id, owner).first()
-    found = _apply(endpoint, owner, row)
-    return (found if found is not None and found.headers != endpoint.headers else None), row
+    stored = _apply(endpoint, owner, row)
+    return (stored if stored is not None and stored.headers != endpoint.headers else None), row
 
 
 def _apply(endpoint: Endpoint, owner: Owner, row: UpstreamCredential | None) -> Endpoint | None:
@@ -216,9 +210,3 @@ def _apply(endpoint: Endpoint, owner: Owner, row: UpstreamCredential | None) -> 
         secrets=tuple(sorted({*endpoint.secrets, secret})),
         owner=str(owner),
     )
-
-
-def _record_problem(endpoint: Endpoint, owner: Owner, problem: str, scopes: str) -> None:
-    """Note why a credential was refused, as far as that is news."""
-    rows = store.of_owner(endpoint.id, owner).exclude(problem=problem, wanted_scopes=scopes)
-    rows.update(problem=problem, wanted_scopes=scopes)

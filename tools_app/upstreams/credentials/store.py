@@ -1,17 +1,24 @@
 """Stored credentials of upstreams: sealed for one upstream, one owner and one origin.
 
 They are read from the database for each call that needs one, so that every process knows of a change at once.
+
+A person who leaves the tenant or whose account is disabled loses theirs. Such a row counts as missing at once. It is
+deleted with the membership or the account; what else is left, such as the row of a revoked key, is looked for once a
+minute.
 """
 
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import orjson
-from django.db.models import QuerySet
+from django.contrib.auth.models import User
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models.signals import post_delete, post_save
 from django.utils import timezone
 
 from tools_app.audit.changes.changes import change_log_transaction
@@ -19,9 +26,8 @@ from tools_app.core import encryption, request_origin
 from tools_app.core.config import config
 from tools_app.core.encryption import DecryptionError
 from tools_app.core.http.urls import InvalidUrl, parse_url
-from tools_app.models import CredentialKind, Upstream, UpstreamCredential
+from tools_app.models import CredentialKind, CredentialOwner, Membership, Upstream, UpstreamCredential
 from tools_app.upstreams.credentials.discovery import covers
-from tools_app.upstreams.credentials.owners import is_usable
 
 MAX_VALUE_LENGTH: Final = 16 * 1024
 HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
@@ -31,6 +37,19 @@ MIN_MARGIN: Final = timedelta(seconds=5)
 MAX_MARGIN: Final = timedelta(minutes=5)
 # Of tokens whose server does not say how long they are valid: they are refreshed, but not taken for expired.
 DEFAULT_LIFETIME: Final = timedelta(hours=1)
+DELETE_EVERY_SECONDS: Final = 60.0
+BATCH: Final = 500
+# What decides whether an account may use a tenant, besides its memberships.
+ACCOUNT_FIELDS: Final = frozenset({"is_active", "is_superuser"})
+# Credentials of one upstream that are named; the rest is counted.
+MAX_NAMED: Final = 5
+# Credentials that are examined together.
+MAX_EXAMINED: Final = 10_000
+MISSING: Final = {
+    CredentialOwner.TENANT: "The tenant has no credential yet: calls are refused.",
+    CredentialOwner.KEY: "No API key has a credential yet.",
+    CredentialOwner.PERSON: "No person has entered a credential yet.",
+}
 
 
 class Owner(NamedTuple):
@@ -193,3 +212,77 @@ def _rows_of(upstream_id: UUID, owner: Owner) -> "QuerySet[UpstreamCredential]":
 
 def _purpose(row: UpstreamCredential) -> str:
     return f"upstream credential:{row.upstream_id}:{owner_of(row)}:{row.origin}"
+
+
+def is_usable() -> Q:
+    """Return the condition that a credential is the tenant's, or of a key or a person who may use the tenant."""
+    is_unexpired = Q(key__expires_at=None) | Q(key__expires_at__gt=timezone.now())
+    has_valid_key = Q(key__isnull=False, key__revoked_at=None) & is_unexpired
+    # Also true without a connection, and of a service client.
+    has_valid_connection = Q(key__connection__person=None) | _may_use_tenant("key__connection__person")
+    return Q(key=None, person=None) | (has_valid_key & has_valid_connection) | _may_use_tenant("person")
+
+
+def _may_use_tenant(person: str) -> Q:
+    members = Membership.objects.filter(user=OuterRef(person), tenant=OuterRef("tenant"))
+    has_access = Q(**{f"{person}__is_superuser": True}) | Q(Exists(members))
+    return Q(**{f"{person}__is_active": True}) & has_access
+
+
+def delete_unusable(**owner: Any) -> None:
+    """Delete the credentials whose owners may not use them any more: all, or those of one owner."""
+    usable = UpstreamCredential.objects.filter(is_usable()).values("pk")
+    rows = UpstreamCredential.objects.filter(**owner).exclude(pk__in=usable)
+    if not rows.exists():
+        return
+    with change_log_transaction():
+        for row in rows.select_related("upstream", "key", "person")[:BATCH]:
+            row.delete()
+
+
+def connect_signals() -> None:
+    """Delete credentials with the membership or the account that they depend on."""
+    post_delete.connect(_delete_of_member, sender=Membership, dispatch_uid="credentials of a member who left")
+    post_save.connect(_delete_of_account, sender=User, dispatch_uid="credentials of a disabled account")
+
+
+def _delete_of_member(instance: Membership, **_options: Any) -> None:
+    delete_unusable(person=instance.user_id, tenant=instance.tenant_id)
+
+
+def _delete_of_account(
+    instance: User, created: bool, update_fields: frozenset[str] | None = None, **_options: Any
+) -> None:
+    if not created and (update_fields is None or ACCOUNT_FIELDS & update_fields):
+        delete_unusable(person=instance.pk)
+
+
+def problems_of(upstreams: Iterable[Upstream]) -> Mapping[UUID, list[str]]:
+    """Return what is wrong with the credentials of each upstream that needs some, for a tenant's admins."""
+    by_id = {upstream.pk: upstream for upstream in upstreams if upstream.credential}
+    rows = UpstreamCredential.objects.filter(is_usable(), upstream__in=by_id).defer("ciphertext")
+    by_upstream: defaultdict[UUID, list[UpstreamCredential]] = defaultdict(list)
+    for row in rows.select_related("key", "person").order_by("upstream", "created_at")[:MAX_EXAMINED]:
+        by_upstream[row.upstream_id].append(row)
+    return {pk: problems for pk, upstream in by_id.items() if (problems := _problems(upstream, by_upstream[pk]))}
+
+
+def _problems(upstream: Upstream, rows: Iterable[UpstreamCredential]) -> list[str]:
+    owner = CredentialOwner(upstream.credential_owner)
+    # An upstream whose owner was changed may have others.
+    used = [row for row in rows if ("key" if row.key_id else "person" if row.person_id else "tenant") == owner]
+    if not used:
+        return [MISSING[owner]]
+    problems = [f"Of {row.owner_name}: {problem}" for row in used if (problem := _problem(upstream, row))]
+    unnamed = len(problems) - MAX_NAMED
+    return [*problems[:MAX_NAMED], *([f"And {unnamed} more."] if unnamed > 0 else [])]
+
+
+def _problem(upstream: Upstream, row: UpstreamCredential) -> str:
+    if row.kind != upstream.credential or row.origin != origin_of(upstream.url):
+        return "It is for other settings or another address of the upstream. Enter it again."
+    if row.expires_at is not None and row.expires_at <= timezone.now() and row.refresh_at is None:
+        return f"It has expired. {row.problem or 'Sign in again.'}"
+    if row.wanted_scopes and row.kind == CredentialKind.OAUTH:
+        return f"{row.problem} Sign in again to allow: {row.wanted_scopes}."
+    return row.problem

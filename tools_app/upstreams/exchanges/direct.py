@@ -13,8 +13,7 @@ from typing import Final
 from tools_app.catalog.kinds.upstream.runner import Endpoint, Pin
 from tools_app.upstreams.client import Client, Message
 from tools_app.upstreams.connections import Connection, Connections
-from tools_app.upstreams.questions import NO_CAPABILITIES
-from tools_app.upstreams.sessions import close_client
+from tools_app.upstreams.sessions import NO_CAPABILITIES, close_client
 
 # How often clients are closed whose connection has been closed.
 SWEEP_SECONDS: Final = 5.0
@@ -33,14 +32,22 @@ class DirectClients:
     def client(self, connections: Connections, endpoint: Endpoint, pin: Pin) -> Client | None:
         """Return the client for a call, if it can be made without the connection. Raises UpstreamFailed."""
         connection = connections.known(endpoint)
-        server = None if connection is None else connection.server_for(pin)
-        if connection is None or server is None:
+        if connection is None or (server := connection.server_for(pin)) is None:
             return None
         known_connection, client = self._clients.get(endpoint, (None, None))
         if client is None or known_connection is not connection:
-            client = self._open(connections, connection)
+            self._connections = connections
+            self._drop_closed()
+
+            def on_notification(message: Message) -> None:
+                connections.call_soon(partial(connection.handle_notification, message))
+
+            client = connection.open_client(endpoint, on_notification, NO_CAPABILITIES)
+            self._clients[endpoint] = (connection, client)
+            if self._timer is None:
+                self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep)
         client.server = server
-        client.keeps_connections = client.keeps_connections and connection.keeps_connections
+        client.transport.keeps_connections &= connection.keeps_connections
         connection.used_at = monotonic()
         return client
 
@@ -51,30 +58,16 @@ class DirectClients:
         clients, self._clients = list(self._clients.values()), {}
         await asyncio.gather(*self._closing, *(close_client(client) for _, client in clients))
 
-    def _open(self, connections: Connections, connection: Connection) -> Client:
-        self._connections = connections
-        self._drop_closed()
-
-        def on_notification(message: Message) -> None:
-            connections.call_soon(partial(connection.handle_notification, message))
-
-        client = connection.open_client(connection.endpoint, on_notification, NO_CAPABILITIES)
-        self._clients[connection.endpoint] = (connection, client)
-        if self._timer is None:
-            self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep)
-        return client
-
     def _sweep(self) -> None:
         self._drop_closed()
         self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep) if self._clients else None
 
     def _drop_closed(self) -> None:
         """Drop the clients whose connection was closed: idle, or replaced by one with other credentials or rules."""
-        connections = self._connections
         for endpoint, (connection, client) in list(self._clients.items()):
-            if connections is None or connections.known(endpoint) is not connection:
+            if self._connections is None or self._connections.known(endpoint) is not connection:
                 del self._clients[endpoint]
-                task = self._loop.create_task(client.retire())
+                task = self._loop.create_task(client.transport.retire())
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
 

@@ -5,32 +5,41 @@ modern upstream, which ends its call with questions, is sent the call again with
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
+import hashlib
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 from tools_app.catalog.kinds.upstream.runner import Endpoint, Pin
-from tools_app.catalog.tool_api.context import ToolContext
+from tools_app.catalog.tool_api.context import MAX_QUESTIONS, ToolContext
 from tools_app.catalog.tool_api.elicitation import BadAnswer, ElicitUrl, Question, Refused, Unanswered, unused_name
 from tools_app.catalog.tool_api.results import CallLost, PagesRequired, ToolError
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.ids import new_id
 from tools_app.core.telemetry.secret_names import Scrubber
+from tools_app.protocol import exact_json
 from tools_app.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND
 from tools_app.protocol.inbound import CAPABILITIES_META, LOG_META
+from tools_app.protocol.jsonrpc import MAX_ANSWER_NAME_LENGTH
 from tools_app.protocol.versions import has_page_ids, is_modern
 from tools_app.upstreams import connections, task_rows
 from tools_app.upstreams.client import TASKS_CAPABILITY, Client, Listen, Message, answer_unsupported
 from tools_app.upstreams.connections import Connection
 from tools_app.upstreams.errors import ErrorResponse, UpstreamFailed
-from tools_app.upstreams.exchanges import direct, pages, request_state, tasks
-from tools_app.upstreams.exchanges.request_state import KEPT, REQUESTS, STATE, request_of, source_of, ticket_of
-from tools_app.upstreams.parked_rows import Ticket, TooManyParked
-from tools_app.upstreams.parking import Step
-from tools_app.upstreams.questions import InvalidQuestion, Request, as_result, capabilities_of, profile_of, question_of
-from tools_app.upstreams.runs import UpstreamRequest
+from tools_app.upstreams.exchanges import direct, pages, tasks
+from tools_app.upstreams.parking import Ticket, TooManyParked
+from tools_app.upstreams.questions import (
+    MAX_OPEN_QUESTIONS,
+    InvalidQuestion,
+    Request,
+    UpstreamRequest,
+    as_result,
+    max_open_bytes,
+    question_of,
+)
+from tools_app.upstreams.sessions import capabilities_of, profile_of
 
 T = TypeVar("T")
 
@@ -44,7 +53,10 @@ REPEAT_SECONDS: Final = 1.0
 # After these seconds, a call whose person agreed to visit a page is sent again.
 PAGE_DELAYS: Final = (1.0, 2.0, 4.0, 8.0)
 COMPLETE, INPUT_REQUIRED = "complete", "input_required"
-RESPONSES = "inputResponses"
+STATE, REQUESTS, RESPONSES = "requestState", "inputRequests", "inputResponses"
+MAX_STATE_LENGTH: Final = 64 * 1024
+# Where the state of a call has what the hub keeps of an exchange between the requests of a modern client, encrypted.
+KEPT: Final = "upstream"
 TOO_MANY_WAITING: Final = "Too many calls of this upstream wait for their clients. Try again later."
 
 
@@ -76,7 +88,11 @@ class Exchange:
 
     @cached_property
     def _source(self) -> str:
-        return source_of(self._endpoint, self._pin)
+        """A digest of what asks: answers and states of one upstream go to no other."""
+        endpoint, pin = self._endpoint, self._pin
+        identity: list[object] = [str(endpoint.id), endpoint.transport, endpoint.url, endpoint.command]
+        identity += [pin.kind, pin.name, pin.digest, endpoint.owner]
+        return hashlib.sha256(exact_json.dumps(identity)).hexdigest()
 
     async def run(self, listen: Listen) -> dict[str, Any]:
         """Return the result; `listen` gets the notifications before it, on the loop of the connections.
@@ -93,7 +109,7 @@ class Exchange:
         state = self._context.state.get(KEPT) if is_modern(self._context.protocol_version) else None
         if state and state.get("source") != self._source:
             if "parked" in state:
-                await self._abandon(ticket_of(state))
+                await self._abandon(_ticket_of(state))
             raise ToolError(
                 f"The definition of '{self._pin.name}' has changed since its upstream asked. The answers were not sent."
             )
@@ -134,8 +150,8 @@ class Exchange:
         """Send the request. One that the upstream refuses until pages are visited did not run."""
         try:
             return await self._roundtrip(extra, listen)
-        except ErrorResponse as problem:
-            await self._ask_for_pages(problem, extra)
+        except ErrorResponse as error:
+            await self._ask_for_pages(error, extra)
             raise
 
     async def _roundtrip(self, extra: Mapping[str, Any], listen: Listen) -> dict[str, Any]:
@@ -156,16 +172,18 @@ class Exchange:
                 run.lease = lease
                 try:
                     return await self._send_on(connection, lease.client, run, extra)
-                except ErrorResponse as problem:
-                    connection.pages.remember_error(problem, self._recipient)
+                except ErrorResponse as error:
+                    connection.pages.remember_error(error, self._recipient)
                     raise
 
+        async def begin() -> dict[str, Request]:
+            run.start(self._connections.use(self._endpoint, work))
+            return await run.next()
+
         try:
-            await self._start(run, work)
-            questions = {} if run.is_done() else await self._on_loop(run.next())
+            questions = await self._on_loop(begin())
             while questions:
-                replies = await self._replies(run, questions)
-                questions = await self._on_loop(_reply_and_wait(run, replies))
+                questions = await self._on_loop(run.next(await self._replies(run, questions)))
             return run.result()
         except Unanswered:
             raise  # it is parked
@@ -178,27 +196,15 @@ class Exchange:
         request, params = self._request, self._params(extra, capabilities_of(self._profile))
         try:
             return await client.request(request.method, params, listen, headers=request.headers)
-        except (ErrorResponse, UpstreamFailed) as problem:
-            reraise = self._connections.use(self._endpoint, partial(self._raise_in, problem), is_check=True)
-            return await self._on_loop(reraise)
+        except (ErrorResponse, UpstreamFailed) as error:
+            failure = error
 
-    async def _raise_in(self, failure: ErrorResponse | UpstreamFailed, connection: Connection) -> dict[str, Any]:
-        if isinstance(failure, ErrorResponse):
-            connection.pages.remember_error(failure, self._recipient)
-        raise failure
+        async def fail(connection: Connection) -> dict[str, Any]:
+            if isinstance(failure, ErrorResponse):
+                connection.pages.remember_error(failure, self._recipient)
+            raise failure
 
-    async def _start(self, run: UpstreamRequest, work: Callable[[Connection], Awaitable[dict[str, Any]]]) -> None:
-        """Start a request, and wait for its end or its first question."""
-        loop = asyncio.get_running_loop()
-        started = loop.create_future()
-
-        def on_question_or_end() -> None:
-            with suppress(RuntimeError):  # the loop of the call has ended
-                loop.call_soon_threadsafe(_set_done, started)
-
-        # Not by `_on_loop`: this is the path of every call, and most of them ask nothing.
-        self._connections.call_soon(lambda: run.start(self._connections.use(self._endpoint, work), on_question_or_end))
-        await started
+        return await self._on_loop(self._connections.use(self._endpoint, fail, is_check=True))
 
     async def _send_on(
         self, connection: Connection, client: Client, run: UpstreamRequest, extra: Mapping[str, Any]
@@ -236,30 +242,30 @@ class Exchange:
 
     # --- Pages that somebody must visit before the upstream runs the request ---
 
-    async def _ask_for_pages(self, problem: ErrorResponse, extra: Mapping[str, Any]) -> None:
+    async def _ask_for_pages(self, error: ErrorResponse, extra: Mapping[str, Any]) -> None:
         """Send the client to the pages that an error lists, in the way of its revision. Returns for other errors.
 
         Raises Unanswered, or PagesRequired, or ToolError with the addresses.
         """
-        questions = pages.questions_of(problem, self._scrubber)
+        questions = pages.questions_of(error, self._scrubber)
         if not questions:
             return
         message = pages.pages_message(self._endpoint.name, questions.values())
         version = self._context.protocol_version
         if not self._context.supports(ElicitUrl.capability) or not (is_modern(version) or has_page_ids(version)):
-            raise ToolError(message) from problem
+            raise ToolError(message) from error
         if has_page_ids(version):
             raise PagesRequired(
                 message, [{"elicitationId": str(new_id()), **item.params()} for item in questions.values()]
             )
         state = self._context.state.get(KEPT) or {}
         if "pages" in state:
-            raise ToolError(message) from problem
+            raise ToolError(message) from error
         used_names = list(state.get("used", ()))
         named_questions = {unused_name(name, used_names): question for name, question in questions.items()}
         self._context.state[KEPT] = {
             "source": self._source,
-            "pages": {name: request_of(question) for name, question in named_questions.items()},
+            "pages": _requests_of(named_questions),
             "more": dict(extra),
             "used": [*used_names, *named_questions],
         }
@@ -278,8 +284,8 @@ class Exchange:
         for delay in PAGE_DELAYS:
             try:
                 return await self._roundtrip(state["more"], listen)
-            except ErrorResponse as problem:
-                if not pages.questions_of(problem, self._scrubber):
+            except ErrorResponse as error:
+                if not pages.questions_of(error, self._scrubber):
                     raise
             await asyncio.sleep(delay)
         return await self._send(state["more"], listen)
@@ -311,10 +317,10 @@ class Exchange:
         for name, question in questions.items():
             try:
                 value = (await self._context.ask({name: question}))[name]
-            except Refused as problem:
-                replies[name] = _error(USER_REFUSED, str(problem))
-            except BadAnswer as problem:
-                replies[name] = _error(INVALID_PARAMS, f"The client's answer is invalid: {problem}")
+            except Refused as error:
+                replies[name] = _error(USER_REFUSED, str(error))
+            except BadAnswer as error:
+                replies[name] = _error(INVALID_PARAMS, f"The client's answer is invalid: {error}")
             else:
                 replies[name] = {"result": as_result(question, value)}
         return replies
@@ -325,9 +331,9 @@ class Exchange:
         except Unanswered:
             try:
                 ticket = await self._on_loop(self._park(run))
-            except TooManyParked as problem:
-                return {name: _error(USER_REFUSED, str(problem)) for name in questions}
-            self._store_ticket(ticket, {name: request_of(question) for name, question in questions.items()})
+            except TooManyParked as error:
+                return {name: _error(USER_REFUSED, str(error)) for name in questions}
+            self._store_ticket(ticket, questions)
             raise
         return {name: {"result": as_result(question, values[name])} for name, question in questions.items()}
 
@@ -345,8 +351,7 @@ class Exchange:
 
     async def _resume(self, state: Mapping[str, Any], listen: Listen) -> dict[str, Any]:
         """Return the result of a parked call, whose questions the client has answered. Raises Unanswered for others."""
-        ticket = ticket_of(state)
-        parking = self._connections.parking
+        ticket = _ticket_of(state)
         questions, _ = self._questions(state["asked"])
         try:
             values = await self._context.ask(questions)
@@ -356,41 +361,38 @@ class Exchange:
         replies: dict[str, dict[str, Any]]
         replies = {name: {"result": as_result(question, values[name])} for name, question in questions.items()}
         while True:
-            tenant_id = self._context.caller.tenant_id
-            answering = parking.answer(ticket, self._context.call_id, tenant_id, replies, listen)
-            step = await self._on_loop(answering)
+            call_id, tenant_id = self._context.call_id, self._context.caller.tenant_id
+            step = await self._on_loop(self._connections.parking.answer(ticket, call_id, tenant_id, replies, listen))
             if step.outcome is not None:
-                return self._parked_result(step)
+                # It is not sent again, even if its upstream asks for that.
+                try:
+                    return step.result()
+                except ErrorResponse as error:
+                    if pages_questions := pages.questions_of(error, self._scrubber):
+                        message = pages.pages_message(self._endpoint.name, pages_questions.values())
+                        raise ToolError(message) from error
+                    raise
             ticket = step.ticket
             self._context.forget_answers(questions)
             questions, replies = self._questions(step.questions)
             if not replies:
-                self._store_ticket(ticket, {name: request_of(question) for name, question in questions.items()})
+                self._store_ticket(ticket, questions)
                 try:
                     await self._context.ask(questions)
                 except ToolError:
                     await self._abandon(ticket)
                     raise
 
-    def _parked_result(self, step: Step) -> dict[str, Any]:
-        """Return the result of a parked call. It is not sent again, even if its upstream asks for that."""
-        try:
-            return step.result()
-        except ErrorResponse as problem:
-            if questions := pages.questions_of(problem, self._scrubber):
-                raise ToolError(pages.pages_message(self._endpoint.name, questions.values())) from problem
-            raise
-
     async def _abandon(self, ticket: Ticket) -> None:
         """Give up a parked call, whose upstream is told so."""
         await self._on_loop(self._connections.parking.abandon(ticket, self._context.call_id))
 
-    def _store_ticket(self, ticket: Ticket, questions: Mapping[str, Request]) -> None:
+    def _store_ticket(self, ticket: Ticket, questions: Mapping[str, Question]) -> None:
         self._context.state[KEPT] = {
             "source": self._source,
             "parked": str(ticket.id),
             "round": ticket.round,
-            "asked": dict(questions),
+            "asked": _requests_of(questions),
         }
 
     def _questions(self, requests: Mapping[str, Request]) -> tuple[dict[str, Question], dict[str, dict[str, Any]]]:
@@ -400,8 +402,8 @@ class Exchange:
         for name, request in requests.items():
             try:
                 question = question_of(self._scrubber.value(request))
-            except InvalidQuestion as problem:
-                refusals[name] = _error(INVALID_PARAMS, str(problem))
+            except InvalidQuestion as error:
+                refusals[name] = _error(INVALID_PARAMS, str(error))
                 continue
             if self._context.supports(question.capability):
                 questions[name] = question
@@ -412,12 +414,33 @@ class Exchange:
     # --- Questions that end a request of the modern era ---
 
     def _store_state(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what is kept of a result that asks: names for the client, which are unique in all rounds."""
-        former = self._context.state.get(KEPT) or {}
-        used = former.get("used", ())
-        state = {"source": self._source, **request_state.state_of_result(result, used, self._endpoint.name)}
-        self._context.state[KEPT] = state
-        return state
+        """Return what is kept of a result that asks: its state, its questions by their names for the client, all names.
+
+        Names are unique in all rounds. Raises ToolError for what cannot be asked.
+        """
+        requests, state = result.get(REQUESTS, {}), result.get(STATE)
+        upstream = f"The upstream '{self._endpoint.name}'"
+        is_valid = isinstance(requests, dict) and all(isinstance(request, dict) for request in requests.values())
+        if not is_valid or (not requests and state is None):
+            raise ToolError(f"{upstream} asks for input in an invalid way.")
+        is_long = not isinstance(state, str | None) or len(state or "") > MAX_STATE_LENGTH
+        if is_long or len(requests) > MAX_OPEN_QUESTIONS:
+            raise ToolError(f"{upstream} asks too much at once.")
+        if len(exact_json.dumps(requests)) > max_open_bytes():
+            raise ToolError(f"{upstream} asks more than {max_open_bytes()} bytes at once.")
+        names = list((self._context.state.get(KEPT) or {}).get("used", ()))
+        questions: dict[str, dict[str, Any]] = {}
+        for upstream_name, request in requests.items():
+            name = upstream_name[: MAX_ANSWER_NAME_LENGTH - len(str(MAX_QUESTIONS)) - 1].replace("\0", "")
+            while name in names:
+                name = f"{upstream_name[: MAX_ANSWER_NAME_LENGTH // 2]}-{len(names) + 1}".replace("\0", "")
+            names.append(name)
+            questions[name] = {"own": upstream_name, "request": {key: request.get(key) for key in ("method", "params")}}
+        if len(names) > MAX_QUESTIONS:
+            raise ToolError(f"A call can ask at most {MAX_QUESTIONS} questions.")
+        stored = {"source": self._source, "asked": questions, "state": state, "used": names}
+        self._context.state[KEPT] = stored
+        return stored
 
     async def _ask_client(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """Ask the client; return the parameters by which the request goes on. Raises Unanswered and ToolError."""
@@ -436,15 +459,14 @@ class Exchange:
         return {**({RESPONSES: answers} if answers else {}), **state}
 
 
-def _set_done(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-async def _reply_and_wait(run: UpstreamRequest, replies: Mapping[str, Mapping[str, Any]]) -> dict[str, Request]:
-    run.reply(replies)
-    return await run.next()
-
-
 def _error(code: int, message: str) -> dict[str, Any]:
     return {"error": {"code": code, "message": message}}
+
+
+def _ticket_of(state: Mapping[str, Any]) -> Ticket:
+    return Ticket(UUID(state["parked"]), state["round"])
+
+
+def _requests_of(questions: Mapping[str, Question]) -> dict[str, Request]:
+    """Return questions as the requests that ask them."""
+    return {name: {"method": question.method, "params": question.params()} for name, question in questions.items()}

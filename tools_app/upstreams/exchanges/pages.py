@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 from tools_app.audit.recorder.recorder import RecorderUnavailable
@@ -22,8 +22,7 @@ from tools_app.protocol.errors import PAGES_REQUIRED
 from tools_app.protocol.versions import has_page_ids
 from tools_app.upstreams.client import Message
 from tools_app.upstreams.errors import ErrorResponse
-from tools_app.upstreams.questions import InvalidQuestion, question_of
-from tools_app.upstreams.runs import MAX_OPEN_QUESTIONS
+from tools_app.upstreams.questions import MAX_OPEN_QUESTIONS, InvalidQuestion, question_of
 
 COMPLETED: Final = "notifications/elicitation/complete"
 # The kind of the notifications between processes about pages that are done with.
@@ -69,16 +68,11 @@ def recipient_of(context: ToolContext) -> PageRecipient | None:
     return PageRecipient(context, session_id) if session_id and has_page_ids(context.protocol_version) else None
 
 
-class _Page(NamedTuple):
-    recipient: PageRecipient | None
-    expires_at: float
-
-
 class OpenPages:
     """The pages of one connection by their ids. On the loop of the connections."""
 
     def __init__(self) -> None:
-        self._pages: OrderedDict[str, _Page] = OrderedDict()
+        self._pages: OrderedDict[str, tuple[PageRecipient | None, float]] = OrderedDict()
 
     def remember_question(self, request: Message, recipient: PageRecipient | None) -> None:
         """Remember the page of a question, if it is one that has an id."""
@@ -86,18 +80,18 @@ class OpenPages:
         if request.get("method") == "elicitation/create" and isinstance(params, dict) and params.get("mode") == "url":
             self._remember(params.get("elicitationId"), recipient)
 
-    def remember_error(self, problem: ErrorResponse, recipient: PageRecipient | None) -> None:
+    def remember_error(self, error: ErrorResponse, recipient: PageRecipient | None) -> None:
         """Remember the pages that a call needs before it can run."""
-        for page in required_pages(problem):
+        for page in required_pages(error):
             self._remember(page.get("elicitationId"), recipient)
 
     def handle_completion(self, message: Message) -> None:
         """Take a notification of the upstream. An unknown id is ignored."""
         params = message.get("params")
         page_id = params.get("elicitationId") if isinstance(params, dict) else None
-        page = self._pages.pop(page_id, None) if isinstance(page_id, str) else None
-        if page is not None and page.recipient is not None and page.expires_at > monotonic():
-            page.recipient.notify_completed(str(page_id))
+        recipient, expires_at = self._pages.pop(str(page_id), (None, 0.0))
+        if recipient is not None and expires_at > monotonic():
+            recipient.notify_completed(str(page_id))
 
     def _remember(self, page_id: Any, recipient: PageRecipient | None) -> None:
         if (
@@ -107,28 +101,26 @@ class OpenPages:
             or "\0" in page_id
         ):
             return
-        existing = self._pages.pop(page_id, None)
+        existing, _ = self._pages.pop(page_id, (recipient, 0.0))
         # An id that was given to two sessions says nothing about either.
-        is_shared = existing is not None and (
-            existing.recipient is None or existing.recipient.session_id != recipient.session_id
-        )
-        self._pages[page_id] = _Page(None if is_shared else recipient, monotonic() + PAGE_LIFETIME_SECONDS)
+        is_shared = existing is None or existing.session_id != recipient.session_id
+        self._pages[page_id] = (None if is_shared else recipient, monotonic() + PAGE_LIFETIME_SECONDS)
         if len(self._pages) > MAX_PAGES:
             self._pages.popitem(last=False)
 
 
-def required_pages(problem: ErrorResponse) -> list[dict[str, Any]]:
+def required_pages(error: ErrorResponse) -> list[dict[str, Any]]:
     """Return the pages that an error lists, if it is the one for them (2025-11-25, elicitation, §Error Handling)."""
-    elicitations = problem.data.get("elicitations") if isinstance(problem.data, Mapping) else None
-    if problem.code != PAGES_REQUIRED or not isinstance(elicitations, list):
+    elicitations = error.data.get("elicitations") if isinstance(error.data, Mapping) else None
+    if error.code != PAGES_REQUIRED or not isinstance(elicitations, list):
         return []
     return [page for page in elicitations if isinstance(page, dict) and page.get("mode", "url") == "url"]
 
 
-def questions_of(problem: ErrorResponse, scrubber: Scrubber) -> dict[str, ElicitUrl]:
+def questions_of(error: ErrorResponse, scrubber: Scrubber) -> dict[str, ElicitUrl]:
     """Return the pages of an error that can be asked for, by names for the client."""
     questions: dict[str, ElicitUrl] = {}
-    for page in required_pages(problem)[:MAX_OPEN_QUESTIONS]:
+    for page in required_pages(error)[:MAX_OPEN_QUESTIONS]:
         with suppress(InvalidQuestion):
             request = {"method": "elicitation/create", "params": {**page, "mode": "url"}}
             question = question_of(scrubber.value(request))

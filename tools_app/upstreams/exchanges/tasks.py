@@ -96,26 +96,29 @@ class UpstreamTask:
         self._report_progress(state.get("statusMessage"))
         if status == "input_required":
             self._update_questions(state.get("inputRequests", {}))
-        await self._wait(0.0 if status in FINAL_STATUSES else _interval(state))
-        if answers := self._answers():
-            await self._client.request("tasks/update", {**self._params, "inputResponses": answers})
-        return await self._state()
-
-    async def _wait(self, seconds: float) -> None:
-        """Wait until the next poll, or until the client has answered."""
+        # Until the next poll, or until the client has answered.
+        suggested_ms = exact_json.number(state.get("pollIntervalMs"))
+        seconds = POLL_SECONDS
+        if suggested_ms is not None:
+            seconds = min(max(suggested_ms / 1000, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
+        if status in FINAL_STATUSES:
+            seconds = 0.0
         if self._open_questions:
             await asyncio.wait(self._open_questions.values(), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         else:
             await asyncio.sleep(seconds)
+        if answers := self._answers():
+            await self._client.request("tasks/update", {**self._params, "inputResponses": answers})
+        return await self._state()
 
     async def _state(self) -> dict[str, Any]:
         failed_polls = 0
         while True:
             try:
                 state = await self._client.request("tasks/get", self._params)
-            except UpstreamFailed as problem:
+            except UpstreamFailed as error:
                 failed_polls += 1
-                if isinstance(problem, Refused) or failed_polls == MAX_FAILED_POLLS:
+                if isinstance(error, Refused) or failed_polls == MAX_FAILED_POLLS:
                     raise
                 await asyncio.sleep(POLL_SECONDS)
                 continue
@@ -150,20 +153,18 @@ class UpstreamTask:
         for key in [key for key, question in self._open_questions.items() if question.done()]:
             response = self._open_questions.pop(key).result()
             self._closed_questions.add(key)
-            answers[key] = response["result"] if "result" in response else _refusal(self._methods[key], response)
+            if "result" in response:
+                answers[key] = response["result"]
+            elif self._methods[key] == "elicitation/create":
+                answers[key] = {"action": "cancel"}
+            else:
+                raise ToolError(f"The task of the upstream asks what cannot be asked: {response['error']['message']}")
         return answers
 
 
 def params_of(id: str, capabilities: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of requests about a task. They declare what the request that created it did."""
     return {"taskId": id, "_meta": {CAPABILITIES_META: dict(capabilities)}}
-
-
-def _refusal(method: str, response: Message) -> dict[str, Any]:
-    """Return the answer of a client that refused, or cannot be asked. Raises ToolError, except for a form."""
-    if method == "elicitation/create":
-        return {"action": "cancel"}
-    raise ToolError(f"The task of the upstream asks what cannot be asked: {response['error']['message']}")
 
 
 def _final_result(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,15 +183,8 @@ def _as_task_failure() -> Iterator[None]:
     """Raise the error of a task as TaskFailed."""
     try:
         yield
-    except ErrorResponse as problem:
-        raise TaskFailed(problem.code, problem.message, problem.data) from problem
-
-
-def _interval(state: Mapping[str, Any]) -> float:
-    suggested_ms = exact_json.number(state.get("pollIntervalMs"))
-    if suggested_ms is None:
-        return POLL_SECONDS
-    return min(max(suggested_ms / 1000, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
+    except ErrorResponse as error:
+        raise TaskFailed(error.code, error.message, error.data) from error
 
 
 async def store_task(
@@ -199,8 +193,8 @@ async def store_task(
     """Store the task of a call, so that another process can wait for it, or cancel it."""
     try:
         await asyncio.shield(run_in_db_thread(task_rows.write, context, upstream_id, task_id, source, capabilities))
-    except DatabaseError as problem:
-        log.warning("The task of an upstream ends with this process, as it could not be stored: %s", problem)
+    except DatabaseError as error:
+        log.warning("The task of an upstream ends with this process, as it could not be stored: %s", error)
 
 
 async def resume(
@@ -227,19 +221,15 @@ async def handshake_result(
     client.listeners[token] = listen
     try:
         created = await client.request("tools/call", task_params, listen, headers=headers, answer=answer)
-        return await _result_of(client, created, listen, answer)
+        task = created.get("task")
+        id = task.get("taskId") if isinstance(task, dict) else None
+        if not isinstance(id, str) or not id:
+            raise UpstreamFailed("The upstream created no task.")
+        try:
+            with _as_task_failure():
+                return await client.request("tasks/result", {"taskId": id}, listen, answer=answer)
+        except asyncio.CancelledError:
+            client.tell_later(client.request("tasks/cancel", {"taskId": id}))
+            raise
     finally:
         del client.listeners[token]
-
-
-async def _result_of(client: Client, response: Mapping[str, Any], listen: Listen, answer: Answer) -> dict[str, Any]:
-    task = response.get("task")
-    id = task.get("taskId") if isinstance(task, dict) else None
-    if not isinstance(id, str) or not id:
-        raise UpstreamFailed("The upstream created no task.")
-    try:
-        with _as_task_failure():
-            return await client.request("tasks/result", {"taskId": id}, listen, answer=answer)
-    except asyncio.CancelledError:
-        client.tell_later(client.request("tasks/cancel", {"taskId": id}))
-        raise

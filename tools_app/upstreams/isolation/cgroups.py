@@ -44,10 +44,10 @@ class NotDelegated(Exception):
 def delegated(process: Path = PROCESS) -> Path:
     """Return the group below which this process may make others. Raises NotDelegated."""
     own_group = _own_group(process)
-    for group in (own_group, own_group.parent):
-        if _is_marked(group):
-            break
-    else:
+    group = next(
+        (group for group in (own_group, own_group.parent) if any(_has_mark(group, mark) for mark in MARKS)), None
+    )
+    if group is None:
         raise NotDelegated("systemd delegates none to this process (Delegate=)")
     missing = REQUIRED - set(_read(group / "cgroup.controllers").split())
     if missing:
@@ -63,9 +63,12 @@ def prepared(group: Path) -> Path:
         _leave(group)
         there = set(_read(group / "cgroup.controllers").split())
         (group / "cgroup.subtree_control").write_text(" ".join(f"+{one}" for one in WANTED if one in there))
-    except OSError as problem:
-        raise NotDelegated(f"the delegated group cannot be arranged: {problem.strerror}") from problem
-    _sweep(group)
+    except OSError as error:
+        raise NotDelegated(f"the delegated group cannot be arranged: {error.strerror}") from error
+    # The groups of hub processes that were killed before they could remove them.
+    for left in group.glob(f"{PREFIX}-*"):
+        if not Path("/proc", left.name.split("-")[1]).exists():
+            remove(left)
     return group
 
 
@@ -74,8 +77,8 @@ def usable() -> Path | None:
     """Return the group for the groups of programs; None where there are none, which is logged once."""
     try:
         group = prepared(delegated())
-    except NotDelegated as problem:
-        log.info("Programs of upstreams run without control groups: %s.", problem)
+    except NotDelegated as error:
+        log.info("Programs of upstreams run without control groups: %s.", error)
         return None
     log.info("Programs of upstreams run in control groups below %s.", group)
     return group
@@ -90,8 +93,8 @@ def new_group(upstream_id: UUID) -> str:
     try:
         group.mkdir()
         limit(group)
-    except OSError as problem:
-        log.warning("A program of an upstream runs without a control group: %s.", problem)
+    except OSError as error:
+        log.warning("A program of an upstream runs without a control group: %s.", error)
         remove(group)
         return ""
     return str(group)
@@ -114,8 +117,8 @@ def remove(group: Path) -> None:
     for _ in range(REMOVING_ROUNDS):
         try:
             group.rmdir()
-        except OSError as problem:
-            if problem.errno != errno.EBUSY:
+        except OSError as error:
+            if error.errno != errno.EBUSY:
                 return
             # What was killed takes a moment to leave it.
             time.sleep(REMOVING_SECONDS)
@@ -149,12 +152,11 @@ def _mounted(mounts: list[str]) -> Iterator[tuple[str, Path]]:
             yield root.rstrip("/"), Path(point.replace("\\040", " "))
 
 
-def _is_marked(group: Path) -> bool:
-    for name in MARKS:
-        with suppress(OSError):
-            if os.getxattr(group, name) == b"1":
-                return True
-    return False
+def _has_mark(group: Path, mark: str) -> bool:
+    try:
+        return os.getxattr(group, mark) == b"1"
+    except OSError:
+        return False
 
 
 def _leave(group: Path) -> None:
@@ -168,14 +170,6 @@ def _leave(group: Path) -> None:
         for process in processes:
             with suppress(ProcessLookupError):
                 (leaf / "cgroup.procs").write_text(process)
-
-
-def _sweep(base: Path) -> None:
-    """Remove the groups of hub processes that were killed before they could."""
-    for group in base.glob(f"{PREFIX}-*"):
-        owner = group.name.split("-")[1]
-        if not (Path("/proc") / owner).exists():
-            remove(group)
 
 
 def _read(path: Path) -> str:

@@ -9,6 +9,9 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from uuid import UUID
+
+from django.conf import settings
 
 MAX_BYTES: Final = 2 * 1024**3
 MAX_FILES: Final = 100_000
@@ -20,10 +23,25 @@ class HomeFull(Exception):
     """A home holds too much, or cannot be measured. The message says which."""
 
 
+def directory_of(upstream_id: UUID) -> Path:
+    """Return the directory of an upstream's process: the only one that it may write to."""
+    return Path(settings.MCPHUB_DATA_DIR) / "upstreams" / str(upstream_id)
+
+
+def prepared(upstream_id: UUID) -> Path:
+    """Return the directory of an upstream's process, which exists. Raises HomeFull if it holds too much."""
+    directory = directory_of(upstream_id)
+    for path in (directory, directory / "tmp"):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory = directory.resolve()
+    check(directory)
+    return directory
+
+
 def check(directory: Path, process: int | None = None) -> None:
     """Raise HomeFull if a directory holds too much, together with what `process` and its descendants deleted."""
     size, counted = 0, 0
-    seen: set[int] = set()
+    counted_inodes: set[int] = set()
     waiting = [str(directory)]
     try:
         device = directory.stat().st_dev
@@ -33,26 +51,22 @@ def check(directory: Path, process: int | None = None) -> None:
                     counted += 1
                     with suppress(FileNotFoundError):
                         status = entry.stat(follow_symlinks=False)
-                        if status.st_ino not in seen:
+                        if status.st_ino not in counted_inodes:
                             size += status.st_blocks * BLOCK
                         # Other names of the same file take no space.
                         if status.st_nlink > 1:
-                            seen.add(status.st_ino)
+                            counted_inodes.add(status.st_ino)
                         if stat.S_ISDIR(status.st_mode):
                             waiting.append(entry.path)
-                    _check(size, counted)
-    except OSError as problem:
+                    if counted > MAX_FILES:
+                        raise HomeFull(f"Its home holds more than {MAX_FILES} files.")
+    except OSError as error:
         # What was hidden from this would be counted by nobody: a path that is too long, or a closed directory.
-        raise HomeFull(f"Its home cannot be measured: {problem.strerror}.") from problem
+        raise HomeFull(f"Its home cannot be measured: {error.strerror}.") from error
     if process is not None:
-        _check(size + _deleted(process, device), counted)
-
-
-def _check(size: int, counted: int) -> None:
+        size += _deleted(process, device)
     if size > MAX_BYTES:
         raise HomeFull(f"Its home holds more than {MAX_BYTES} bytes.")
-    if counted > MAX_FILES:
-        raise HomeFull(f"Its home holds more than {MAX_FILES} files.")
 
 
 def _deleted(process: int, device: int) -> int:

@@ -100,25 +100,19 @@ def restrict(readable: Iterable[str], writable: Iterable[str], *, network: bool)
     rules = _checked(_libc.syscall(SYS_CREATE_RULESET, ctypes.byref(ruleset), size, 0))
     for paths, access in ((readable, READING), (writable, rights & ~EXECUTE)):
         for path in paths:
-            _add(rules, path, access & rights)
+            try:
+                opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            except OSError:  # what does not exist needs no rule
+                continue
+            # A file, or all that is beneath a directory. Not pathlib, which costs start-up time.
+            allowed = access & rights & (~0 if os.path.isdir(path) else OF_FILES)  # noqa: PTH112
+            rule = _Beneath(allowed, opened)
+            _checked(_libc.syscall(SYS_ADD_RULE, rules, RULE_PATH_BENEATH, ctypes.byref(rule), 0))
+            os.close(opened)
     _checked(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     _checked(_libc.syscall(SYS_RESTRICT_SELF, rules, 0))
     os.close(rules)
     return True
-
-
-def _add(rules: int, path: str, access: int) -> None:
-    """Permit `access` to a file, or to all that is beneath a directory. What does not exist needs no rule."""
-    try:
-        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        allowed = access if os.path.isdir(path) else access & OF_FILES  # noqa: PTH112 - pathlib costs start-up time
-        rule = _Beneath(allowed, opened)
-        _checked(_libc.syscall(SYS_ADD_RULE, rules, RULE_PATH_BENEATH, ctypes.byref(rule), 0))
-    finally:
-        os.close(opened)
 
 
 def has_seccomp() -> bool:
@@ -187,10 +181,10 @@ def _run(specification: dict[str, Any], command: list[str], environment: dict[st
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if specification["cgroup"]:
             _write(f"{specification['cgroup']}/cgroup.procs", "0")
-        for limit, most in (*LIMITS, (resource.RLIMIT_DATA, DATA_BYTES)):
+        for limit, value in (*LIMITS, (resource.RLIMIT_DATA, DATA_BYTES)):
             hard = resource.getrlimit(limit)[1]
-            most = most if hard == resource.RLIM_INFINITY else min(most, hard)  # noqa: PLW2901
-            resource.setrlimit(limit, (most, most))
+            bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(limit, (bound, bound))
         os.chdir(specification["directory"])
         restrict(specification["readable"], specification["writable"], network=specification["network"])
         if not specification["network"]:
@@ -198,8 +192,8 @@ def _run(specification: dict[str, Any], command: list[str], environment: dict[st
         for number in (*SIGNALS, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         os.execve(command[0], command, environment)  # noqa: S606 - a shell is what it is to do without
-    except OSError as problem:
-        sys.stderr.write(f"The program cannot be started: {problem}\n")
+    except OSError as error:
+        sys.stderr.write(f"The program cannot be started: {error}\n")
         sys.stderr.flush()
         os._exit(NOT_STARTED)
 
@@ -210,15 +204,6 @@ def _write(path: str, text: str) -> None:
         file.write(text)
 
 
-def _children() -> list[int]:
-    """Return the children of this process."""
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:  # noqa: PTH123 - as above
-            return [int(word) for word in file.read().split()]
-    except OSError:
-        return []
-
-
 def _kill_all(group: int, cgroup: str) -> None:
     """Kill the program and all that it started, and reap them. Their control group is removed."""
     deadline = time.monotonic() + END_SECONDS
@@ -227,7 +212,19 @@ def _kill_all(group: int, cgroup: str) -> None:
             _write(f"{cgroup}/cgroup.kill", "1")
     with suppress(OSError):
         os.killpg(group, signal.SIGKILL)
-    _reap(deadline)
+    while time.monotonic() < deadline:
+        with suppress(OSError):
+            with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:  # noqa: PTH123 - as above
+                children = file.read().split()
+            for child in children:
+                with suppress(OSError):
+                    os.kill(int(child), signal.SIGKILL)
+        try:
+            ended, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            break
+        if not ended:
+            time.sleep(0.01)
     while cgroup and time.monotonic() < deadline:
         try:
             os.rmdir(cgroup)  # noqa: PTH106 - as above
@@ -235,19 +232,6 @@ def _kill_all(group: int, cgroup: str) -> None:
             return
         except OSError:
             # What was killed may take a moment to leave it.
-            time.sleep(0.01)
-
-
-def _reap(deadline: float) -> None:
-    while time.monotonic() < deadline:
-        for child in _children():
-            with suppress(OSError):
-                os.kill(child, signal.SIGKILL)
-        try:
-            found, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if not found:
             time.sleep(0.01)
 
 
@@ -266,8 +250,8 @@ def _supervise(group: int, cgroup: str) -> int:
         with suppress(OSError):
             os.close(descriptor)
     while True:
-        found, status = os.waitpid(-1, 0)
-        if found == group:
+        ended, status = os.waitpid(-1, 0)
+        if ended == group:
             _kill_all(group, cgroup)
             return os.waitstatus_to_exitcode(status)
 

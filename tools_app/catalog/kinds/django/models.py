@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -17,7 +18,7 @@ from django.db import connection, models
 from django.utils.encoding import force_str
 
 from tools_app.audit.recorder.redaction import is_secret
-from tools_app.catalog.kinds.base import Runner, ToolDefinition
+from tools_app.catalog.kinds.base import ToolDefinition
 from tools_app.catalog.kinds.django.people import person_of
 from tools_app.catalog.kinds.python import runner as python
 from tools_app.catalog.kinds.python.runner import in_thread
@@ -118,7 +119,7 @@ def register(
                 background=False,
                 timeout_seconds=timeout_seconds,
                 task=TaskSupport.NEVER,
-                run=_runner(run),
+                run=partial(_run_in_thread, run),
                 place=f"{place}.{verb}",
                 needs_person=True,
             )
@@ -127,13 +128,10 @@ def register(
     ]
 
 
-def _runner(run: Callable[..., ToolResult]) -> Runner:
-    async def call(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        taken = {"arguments": arguments, "context": context}
-        result: ToolResult = await in_thread(run, taken, context.caller.tenant_id)
-        return result
-
-    return call
+async def _run_in_thread(run: Callable[..., ToolResult], arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+    taken = {"arguments": arguments, "context": context}
+    result: ToolResult = await in_thread(run, taken, context.caller.tenant_id)
+    return result
 
 
 def _check_name(name: str, sensitive: Sequence[str], place: str) -> None:
@@ -300,27 +298,24 @@ def _json_value(value: Any, depth: int = 0) -> Any:
 
     Integers beyond 64 bits are text, too. What is nested deeper than MAX_NESTING is left out, as "…".
     """
-    if isinstance(value, dict | list | tuple):
-        return _nested_value(value, depth + 1) if depth < MAX_NESTING else "…"
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return value if -(2**63) <= value < 2**63 else _digits(value)
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    return _text(str(value) if isinstance(value, Decimal) else force_str(value))
-
-
-def _nested_value(value: Any, depth: int) -> Any:
-    if isinstance(value, dict):
-        return {_text(str(name)): _json_value(inner, depth) for name, inner in value.items()}
-    return [_json_value(inner, depth) for inner in value]
-
-
-def _digits(value: int) -> str:
-    return str(value) if value.bit_length() <= MAX_BITS else "…"
+    match value:
+        case dict() | list() | tuple() if depth == MAX_NESTING:
+            found: Any = "…"
+        case dict():
+            found = {_text(str(name)): _json_value(inner, depth + 1) for name, inner in value.items()}
+        case list() | tuple():
+            found = [_json_value(inner, depth + 1) for inner in value]
+        case float():
+            found = value if math.isfinite(value) else None
+        case int() if not -(2**63) <= value < 2**63:
+            found = str(value) if value.bit_length() <= MAX_BITS else "…"
+        case None | bool() | int():
+            found = value
+        case datetime() | date() | time():
+            found = value.isoformat()
+        case _:
+            found = _text(str(value) if isinstance(value, Decimal) else force_str(value))
+    return found
 
 
 def _text(value: str) -> str:

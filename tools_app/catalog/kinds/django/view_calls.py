@@ -7,7 +7,7 @@ is decided by the hub: the person for whom the caller acts. Nothing of the MCP r
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import unquote
 
 import orjson
@@ -71,7 +71,11 @@ class ViewCall:
     def _run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         if not all(map(is_storable, _texts(arguments))):
             raise ToolError("A text contains U+0000 or half of a character, which cannot be stored.")
-        outbound = build_operation(self._operation, _base(), arguments, [])
+        # The view may build links with the first host of the hub.
+        host = next((one for one in settings.ALLOWED_HOSTS if one != "*"), "localhost").removeprefix(".")
+        scheme: Literal["https", "http"] = "https" if settings.SESSION_COOKIE_SECURE else "http"
+        base = Url(scheme, host.strip("[]"), DEFAULT_PORTS[scheme])
+        outbound = build_operation(self._operation, base, arguments, [])
         path = unquote(outbound.url.path)
         match = self._pattern.resolve(path.removeprefix("/"))
         if match is None:
@@ -124,7 +128,14 @@ class ViewCall:
         headers = {name.lower(): value for name, value in response.items()}
         reply = Reply(response.status_code, headers, _body(response, context, ends))
         if reply.status in SUCCESSES:
-            return _file(reply, self._name) if _is_file(reply) else to_result(reply, None, NOTHING_REDACTED)
+            media_type = headers.get("content-type", "").partition(";")[0].strip()
+            kind = media_type.lower()
+            is_shown = kind.startswith(("text/", "image/", "audio/")) or kind.endswith(("json", "xml", "yaml"))
+            if not reply.body or is_shown:
+                return to_result(reply, None, NOTHING_REDACTED)
+            # No other content block can hold it.
+            mime_type = media_type[:200] or "application/octet-stream"
+            return ToolResult([embedded(f"view://{self._name}", blob=reply.body, mime_type=mime_type)])
         if reply.status in REDIRECTIONS:
             return failed(f"HTTP {reply.status}: the view redirects, which a tool does not follow.")
         message = _problem(reply)
@@ -144,13 +155,6 @@ def _rendered(response: Any) -> HttpResponseBase:
         response = response.render()
     assert isinstance(response, HttpResponseBase), "the view returned no response"
     return response
-
-
-def _base() -> Url:
-    """Return the address that the view sees: the first host of the hub, which it may build links with."""
-    host = next((one for one in settings.ALLOWED_HOSTS if one != "*"), "localhost").removeprefix(".")
-    scheme = "https" if settings.SESSION_COOKIE_SECURE else "http"
-    return Url("https" if scheme == "https" else "http", host.strip("[]"), DEFAULT_PORTS[scheme])
 
 
 def _request(outbound: Outbound, path: str, address: str) -> WSGIRequest:
@@ -223,18 +227,6 @@ def _streamed(response: Any, most: int, context: ToolContext, ends: float) -> by
     finally:
         response.close()
     return bytes(parts)
-
-
-def _is_file(reply: Reply) -> bool:
-    """Whether a response is a file that no other content block can hold."""
-    kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
-    is_shown = kind.startswith(("text/", "image/", "audio/")) or kind.endswith(("json", "xml", "yaml"))
-    return bool(reply.body) and not is_shown
-
-
-def _file(reply: Reply, name: str) -> ToolResult:
-    kind = reply.headers.get("content-type", "").partition(";")[0].strip() or "application/octet-stream"
-    return ToolResult([embedded(f"view://{name}", blob=reply.body, mime_type=kind[:200])])
 
 
 def _problem(reply: Reply) -> str:

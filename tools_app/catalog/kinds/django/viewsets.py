@@ -5,7 +5,7 @@ drf-spectacular describes an action as a small OpenAPI document, which the parse
 
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -84,8 +84,13 @@ def register(
         raise ImproperlyConfigured(f"{place} is no viewset of Django REST framework.")
     if isinstance(actions, str) or not actions:
         raise ImproperlyConfigured(f'{place}: list the actions that become tools, such as ["list", "retrieve"].')
-    base = name or _name_of(viewset, place)
-    found = dict(_actions_of(viewset, base))
+    queryset: Any = getattr(viewset, "queryset", None)
+    if not name and queryset is None:
+        raise ImproperlyConfigured(f'{place} has no queryset to be named after. Give its tools a name: name="order".')
+    base = name or str(queryset.model._meta.model_name)
+    router = SimpleRouter()
+    router.register(base, viewset, basename=base)
+    found = {action: (method, url) for url in router.urls for method, action in url.callback.actions.items()}
     missing = [action for action in actions if action not in found]
     if missing:
         known = ", ".join(sorted(found))
@@ -99,28 +104,17 @@ def register(
     ]
 
 
-def _name_of(viewset: Any, place: str) -> str:
-    queryset = getattr(viewset, "queryset", None)
-    if queryset is None:
-        raise ImproperlyConfigured(f'{place} has no queryset to be named after. Give its tools a name: name="order".')
-    return str(queryset.model._meta.model_name)
-
-
-def _actions_of(viewset: Any, base: str) -> Iterator[tuple[str, tuple[str, URLPattern]]]:
-    """Yield each action with its method and its URL, as a router of Django REST framework makes it."""
-    router = SimpleRouter()
-    router.register(base, viewset, basename=base)
-    for url in router.urls:
-        for method, action in url.callback.actions.items():
-            yield action, (method, url)
-
-
 def _function(action: Action, name: str, timeout_seconds: float) -> python.PythonFunction:
     # What clients and models accept, as for operations of API sources.
     if len(name) > naming.MAX_NAME:
         raise ImproperlyConfigured(f"{action.place}: {name!r} has more than {naming.MAX_NAME} characters. Set a name.")
     operation = _operation(action)
-    _check_links(action)
+    if (link := _linked(_serializer(action))) is not None:
+        # The hub serves no URLs of the app to link to.
+        raise ImproperlyConfigured(
+            f"{action.place}: {link!r} of its serializer is a link to a view of the app, and the hub serves none of "
+            "them. Use a serializer with primary keys."
+        )
     generated = operation.definition
     definition = ToolDefinition(
         name=name,
@@ -167,15 +161,6 @@ def _serializer(action: Action) -> BaseSerializer[Any] | None:
     return serializer() if inspect.isclass(serializer) and issubclass(serializer, BaseSerializer) else None
 
 
-def _check_links(action: Action) -> None:
-    """Raise ImproperlyConfigured for a serializer with links: the hub serves no URLs of the app to link to."""
-    if (name := _linked(_serializer(action))) is not None:
-        raise ImproperlyConfigured(
-            f"{action.place}: {name!r} of its serializer is a link to a view of the app, and the hub serves none of "
-            "them. Use a serializer with primary keys."
-        )
-
-
 def _linked(serializer: Any, depth: int = 0) -> str | None:
     """Return the name of a field that is a link, of a nested serializer too."""
     if isinstance(serializer, ListSerializer):
@@ -190,7 +175,11 @@ def _linked(serializer: Any, depth: int = 0) -> str | None:
 
 
 def _operation(action: Action) -> Operation:
-    generator: Any = SchemaGenerator(patterns=[action.pattern(_described(action.viewset))])  # type: ignore[no-untyped-call]
+    viewset = action.viewset
+    if not any("schema" in vars(one) for one in viewset.__mro__ if one is not APIView):
+        # It brings no schema of its own.
+        viewset = type(viewset.__name__, (viewset,), {"schema": AutoSchema(), "__doc__": viewset.__doc__})
+    generator: Any = SchemaGenerator(patterns=[action.pattern(viewset)])  # type: ignore[no-untyped-call]
     try:
         with patched_settings(NEUTRAL), GENERATOR_STATS.silence():
             document = generator.get_schema(request=None, public=True)
@@ -205,10 +194,3 @@ def _operation(action: Action) -> Operation:
         reason = parsed.skipped[0].reason if parsed.skipped else "its schema is excluded."
         raise ImproperlyConfigured(f"{action.place}: {reason}")
     return parsed.operations[0]
-
-
-def _described(viewset: Any) -> type[Any]:
-    """Return the viewset with a schema that drf-spectacular makes, unless it brings its own."""
-    if any("schema" in vars(one) for one in viewset.__mro__ if one is not APIView):
-        return viewset  # type: ignore[no-any-return]
-    return type(viewset.__name__, (viewset,), {"schema": AutoSchema(), "__doc__": viewset.__doc__})

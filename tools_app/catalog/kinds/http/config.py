@@ -66,12 +66,42 @@ def parse_config(raw: Mapping[str, Any]) -> HttpConfig:
     config = _typed(raw)
     base_of(config)
     _check_path(config.path)
-    _check_query(config)
+    for name, text in config.query.items():
+        if not name:
+            raise ConfigProblem("query", "The name of a parameter is empty.")
+        _template("query", text, f"{name}: ")
     _check_headers(config)
     _check_body(config)
     if not 0 < config.max_response_bytes <= MAX_RESPONSE_BYTES:
         raise ConfigProblem("max_response_bytes", f"Enter a number from 1 to {MAX_RESPONSE_BYTES}.")
     return config
+
+
+def with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request with all its fields, as a form stores it; an invalid one is returned unchanged."""
+    try:
+        full: dict[str, Any] = msgspec.to_builtins(parse_config(raw))
+    except ConfigProblem:
+        return dict(raw)
+    return full
+
+
+def as_described(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request without fields that have their defaults; an invalid one is returned unchanged."""
+    try:
+        full = msgspec.to_builtins(parse_config(raw))
+    except ConfigProblem:
+        return dict(raw)
+    plain = msgspec.to_builtins(HttpConfig())
+    return {name: value for name, value in full.items() if name in {"method", "base_url"} or value != plain[name]}
+
+
+def secrets_of(raw: Mapping[str, Any]) -> set[str]:
+    """Return the names of the secrets that a request uses; none of an invalid one."""
+    try:
+        return secret_names(parse_config(raw))
+    except ConfigProblem:
+        return set()
 
 
 def placeholders(config: HttpConfig) -> set[str]:
@@ -110,6 +140,12 @@ def base_of(config: HttpConfig) -> Url:
     return url
 
 
+def is_header(name: str) -> bool:
+    """Whether a definition may set this header: others frame the message, or belong to the connection."""
+    is_reserved = name.lower() in RESERVED_HEADERS or name.lower().startswith("proxy-")
+    return not is_reserved and _HEADER_NAME.fullmatch(name) is not None
+
+
 def _typed(raw: Mapping[str, Any]) -> HttpConfig:
     unknown = sorted(set(raw) - set(HttpConfig.__struct_fields__))
     if unknown:
@@ -143,30 +179,19 @@ def _check_path(path: str) -> None:
         raise ConfigProblem("path", "The path contains an empty, '.' or '..' segment.")
 
 
-def _check_query(config: HttpConfig) -> None:
-    for name, text in config.query.items():
-        if not name:
-            raise ConfigProblem("query", "The name of a parameter is empty.")
-        _template("query", text, f"{name}: ")
-
-
 def _check_headers(config: HttpConfig) -> None:
     seen: set[str] = set()
     for name, text in config.headers.items():
-        _check_header_name(name, seen)
+        if not _HEADER_NAME.fullmatch(name):
+            raise ConfigProblem("headers", f"{name!r} is not a valid header name.")
+        if not is_header(name):
+            raise ConfigProblem("headers", f"{name}: this header is set by the hub.")
+        if name.lower() in seen:
+            raise ConfigProblem("headers", f"{name} is given twice.")
         seen.add(name.lower())
         _template("headers", text, f"{name}: ")
         if not _HEADER_TEXT.fullmatch(text):
             raise ConfigProblem("headers", f"{name}: must be Latin-1 text without line breaks.")
-
-
-def _check_header_name(name: str, seen: set[str]) -> None:
-    if not _HEADER_NAME.fullmatch(name):
-        raise ConfigProblem("headers", f"{name!r} is not a valid header name.")
-    if name.lower() in RESERVED_HEADERS or name.lower().startswith("proxy-"):
-        raise ConfigProblem("headers", f"{name}: this header is set by the hub.")
-    if name.lower() in seen:
-        raise ConfigProblem("headers", f"{name} is given twice.")
 
 
 def _check_body(config: HttpConfig) -> None:

@@ -78,10 +78,6 @@ def parse_paste(text: str) -> PastedRequest:
         raise InvalidPaste(
             'This command is quoted for the Windows command prompt. Choose "Copy as cURL (bash)" instead.'
         )
-    return _from_words(text)
-
-
-def _from_words(text: str) -> PastedRequest:
     request = PastedRequest()
     words, complete = _words(text)
     _Options(request, iter(words[1:])).read()
@@ -288,7 +284,12 @@ class _Options:
             return
         if name == "json":
             self.request.is_json = True
-        self.request.data.append(_urlencoded(value) if name == "data-urlencode" else value)
+        if name == "data-urlencode":
+            # `name=content`, `=content` or `content`.
+            field_name, equals, content = value.partition("=")
+            prefix = f"{field_name}=" if equals and field_name else ""
+            value = prefix + quote_plus(content if equals else value)
+        self.request.data.append(value)
 
     _takers: ClassVar[dict[str, Callable[..., None]]] = {
         "url": _take_url,
@@ -307,14 +308,6 @@ class _Options:
         "user-agent": _take_header_option,
         "referer": _take_header_option,
     }
-
-
-def _urlencoded(value: str) -> str:
-    """Encode `name=content`, `=content` or `content`, as --data-urlencode does."""
-    name, equals, content = value.partition("=")
-    if not equals:
-        return quote_plus(value)
-    return f"{name}={quote_plus(content)}" if name else quote_plus(content)
 
 
 def basic_credentials(user: str) -> str:

@@ -7,7 +7,7 @@ the placeholders of tools; other braces are doubled.
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote
@@ -177,10 +177,8 @@ class _Drafting:
         lower = name.lower()
         if lower in RESERVED_HEADERS or lower.startswith("proxy-") or lower in {one.lower() for one in headers}:
             return True
-        return bool(_BROWSER_HEADERS.fullmatch(name)) and self._is_of_browser()
-
-    def _is_of_browser(self) -> bool:
-        return any(name.lower().startswith("sec-") for name, _ in self.request.headers)
+        is_of_browser = any(one.lower().startswith("sec-") for one, _ in self.request.headers)
+        return bool(_BROWSER_HEADERS.fullmatch(name)) and is_of_browser
 
     def _header(self, name: str, value: str) -> str:
         if not _CREDENTIAL_NAME.search(name):
@@ -296,14 +294,12 @@ def _escaped(text: str) -> str:
 
 def _name_of(method: str, path: str, host: str) -> str:
     """Return a name for the tool: a verb, and the last parts of the path that are words."""
-    words = list(_words_of(path))
+    words = [
+        part.removesuffix(".json")
+        for part in unquote(path).split("/")
+        if "{" not in part and re.fullmatch(r"[A-Za-z][A-Za-z_.-]*", part) and part.lower() != "api"
+    ]
     labels = [label for label in host.split(".") if label not in {"www", "api"} and not label.isdecimal()]
     subject = "_".join(words[-2:]) or (labels[0] if labels else "request")
     name = re.sub(r"[^a-z0-9]+", "_", f"{_VERBS[method]}_{subject}".lower()).strip("_")
     return name[:64]
-
-
-def _words_of(path: str) -> Iterator[str]:
-    for part in unquote(path).split("/"):
-        if part and "{" not in part and re.fullmatch(r"[A-Za-z][A-Za-z_.-]*", part) and part.lower() != "api":
-            yield part.removesuffix(".json")

@@ -28,7 +28,7 @@ DEFAULT_HEADERS = {
 MAX_REPEATED: Final = 4 * 1024 * 1024
 
 _PATH_CHARACTERS = "/%:@!$&'()*+,;="
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _HEADER_VALUE = re.compile(r"[\t -~\xa0-\xff]*")
 
 
@@ -44,7 +44,12 @@ def build_request(config: HttpConfig, values: Values) -> Outbound:
     _check_size(config, values)
     body = _body(config, values)
     headers = _headers(config, values, has_body=body is not None)
-    return Outbound(config.method, _url(config, values), headers, body)
+    base = base_of(config)
+    query = "&".join(f"{_encoded(name)}={_encoded(value)}" for name, value in _query(config, values))
+    url = Url(base.scheme, base.host, base.port, _path(base, templates.parse(config.path), values), query)
+    if not stays_under(url, base):
+        raise ToolError("The arguments lead outside of the tool's base URL.")
+    return Outbound(config.method, url, headers, body)
 
 
 def _check_size(config: HttpConfig, values: Values) -> None:
@@ -63,34 +68,21 @@ def _check_size(config: HttpConfig, values: Values) -> None:
         )
 
 
-def _url(config: HttpConfig, values: Values) -> Url:
-    base = base_of(config)
-    query = "&".join(f"{_encoded(name)}={_encoded(value)}" for name, value in _query(config, values))
-    url = Url(base.scheme, base.host, base.port, _path(base, templates.parse(config.path), values), query)
-    if not stays_under(url, base):
-        raise ToolError("The arguments lead outside of the tool's base URL.")
-    return url
-
-
 def _path(base: Url, template: Template, values: Values) -> str:
     if not template.parts:
         return base.path
-    _check_path_arguments(template, values)
-    below = rendered(template, values, value=_encoded, literal=lambda text: quote(text, safe=_PATH_CHARACTERS))
-    return f"{base.path.rstrip('/')}/{below.removeprefix('/')}"
-
-
-def _check_path_arguments(template: Template, values: Values) -> None:
     for name in sorted(template.arguments):
         value = values.arguments.get(name)
         if value is None:
             raise ToolError(f"The argument '{name}' is required.")
         text = as_text(value, name)
-        if not text or has_parent_segments(text) or _CONTROL.search(text):
+        if not text or has_parent_segments(text) or CONTROL.search(text):
             raise ToolError(
                 f"The argument '{name}' is a part of an address: it cannot be empty, hold control characters,"
                 " or be or contain a '.' or '..' segment."
             )
+    below = rendered(template, values, value=_encoded, literal=lambda text: quote(text, safe=_PATH_CHARACTERS))
+    return f"{base.path.rstrip('/')}/{below.removeprefix('/')}"
 
 
 def _encoded(text: str) -> str:
@@ -118,11 +110,11 @@ def _headers(config: HttpConfig, values: Values, *, has_body: bool) -> tuple[tup
     for name, text in config.headers.items():
         template = templates.parse(text)
         if values.has(template):
-            headers[name.lower()] = (name, _header_value(name, rendered(template, values)))
+            headers[name.lower()] = (name, header_value(name, rendered(template, values)))
     return tuple(headers.values())
 
 
-def _header_value(name: str, value: str) -> str:
+def header_value(name: str, value: str) -> str:
     """Return a valid header value. Raises ToolError, without the value, which may be a secret."""
     stripped = value.strip(" \t")
     if not _HEADER_VALUE.fullmatch(stripped):
@@ -138,17 +130,20 @@ def _body(config: HttpConfig, values: Values) -> bytes | None:
             return None
         case "arguments":
             used = {name for template in outer_templates(config) for name in template.arguments}
-            return _json({name: value for name, value in values.arguments.items() if name not in used})
+            return as_json({name: value for name, value in values.arguments.items() if name not in used})
         case "template":
             filled = _filled(config.body, values)
-            return None if filled is ABSENT else _json(filled)
+            return None if filled is ABSENT else as_json(filled)
 
 
 def _filled(body: Any, values: Values) -> Any:
     """Render a JSON template; a part without its argument is ABSENT, and left out of its object or list."""
     match body:
         case str():
-            return _filled_text(templates.parse(body), values)
+            template = templates.parse(body)
+            if template.sole_argument is not None:
+                return values.arguments.get(template.sole_argument, ABSENT)
+            return rendered(template, values) if values.has(template) else ABSENT
         case dict():
             items = {name: _filled(item, values) for name, item in body.items()}
             return {name: item for name, item in items.items() if item is not ABSENT}
@@ -158,13 +153,8 @@ def _filled(body: Any, values: Values) -> Any:
             return body
 
 
-def _filled_text(template: Template, values: Values) -> Any:
-    if template.sole_argument is not None:
-        return values.arguments.get(template.sole_argument, ABSENT)
-    return rendered(template, values) if values.has(template) else ABSENT
-
-
-def _json(value: Any) -> bytes:
+def as_json(value: Any) -> bytes:
+    """Return arguments as JSON, with exact numbers. Raises ToolError."""
     try:
         return exact_json.dumps(exact_json.with_decimals(value))
     except (TypeError, ValueError, RecursionError) as problem:

@@ -7,6 +7,7 @@ import codecs
 import re
 from base64 import b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +66,13 @@ def to_result(reply: Reply, output_schema: Mapping[str, Any] | None, scrubber: S
     kind = _content_type(reply)
     parsed = _parsed(reply, kind, scrubber)
     if parsed is not None:
-        return ToolResult([text(parsed.text)], structured=_structured(parsed.value, output_schema))
+        structured = None
+        if output_schema is not None and isinstance(parsed.value, dict):
+            structured = parsed.value
+        elif output_schema is not None and "result" in output_schema.get("properties", {}):
+            # Structured content is an object.
+            structured = {"result": parsed.value}
+        return ToolResult([text(parsed.text)], structured=structured)
     return ToolResult([_block(reply, kind, scrubber)])
 
 
@@ -87,20 +94,18 @@ def to_contents(reply: Reply, uri: str, mime_type: str, scrubber: Scrubber) -> R
 
 
 def _refused(reply: Reply, scrubber: Scrubber) -> ToolResult:
-    if reply.status in REDIRECTS:
-        return failed(f"HTTP {reply.status} from the service: a redirect, and this tool does not follow redirects.")
-    return failed(f"HTTP {reply.status} from the service: {_excerpt(reply, scrubber)}")
-
-
-def _excerpt(reply: Reply, scrubber: Scrubber) -> str:
     kind = _content_type(reply)
-    if not reply.body:
-        return "(empty response)"
-    if not _is_text(reply, kind):
-        return _described(reply, kind, scrubber)
-    parsed = _parsed(reply, kind, scrubber)
-    whole = parsed.text if parsed else _readable(reply, kind, scrubber)
-    return whole if len(whole) <= EXCERPT_CHARACTERS else f"{whole[:EXCERPT_CHARACTERS]}…"
+    if reply.status in REDIRECTS:
+        excerpt = "a redirect, and this tool does not follow redirects."
+    elif not reply.body:
+        excerpt = "(empty response)"
+    elif not _is_text(reply, kind):
+        excerpt = _described(reply, kind, scrubber)
+    else:
+        parsed = _parsed(reply, kind, scrubber)
+        whole = parsed.text if parsed else _readable(reply, kind, scrubber)
+        excerpt = whole if len(whole) <= EXCERPT_CHARACTERS else f"{whole[:EXCERPT_CHARACTERS]}…"
+    return failed(f"HTTP {reply.status} from the service: {excerpt}")
 
 
 def readable_body(reply: Reply, scrubber: Scrubber, most: int) -> str:
@@ -122,16 +127,12 @@ def _content_type(reply: Reply) -> _ContentType:
     essence, _, parameters = reply.headers.get("content-type", "").lower().partition(";")
     declared = re.search(r"charset\s*=\s*\"?([a-z0-9_-]+)", parameters)
     essence = essence.strip()
-    charset = _charset(declared[1]) if declared else "utf-8"
+    charset = "utf-8"
+    if declared:
+        with suppress(LookupError):
+            charset = codecs.lookup(declared[1]).name
+    charset = charset if charset in _CHARSETS else "utf-8"
     return _ContentType(essence if _MEDIA_TYPE.fullmatch(essence) else "", charset)
-
-
-def _charset(declared: str) -> str:
-    try:
-        name = codecs.lookup(declared).name
-    except LookupError:
-        return "utf-8"
-    return name if name in _CHARSETS else "utf-8"
 
 
 def _is_text(reply: Reply, kind: _ContentType) -> bool:
@@ -160,15 +161,6 @@ def _parsed(reply: Reply, kind: _ContentType, scrubber: Scrubber) -> _Parsed | N
         return _Parsed(value, exact_json.dumps(value).decode())
     except (ValueError, TypeError, RecursionError):
         return None
-
-
-def _structured(value: Any, output_schema: Mapping[str, Any] | None) -> Any:
-    """Return the structured content, an object: other values become `result` if the schema declares it."""
-    if output_schema is None:
-        return None
-    if isinstance(value, dict):
-        return value
-    return {"result": value} if "result" in output_schema.get("properties", {}) else None
 
 
 def _block(reply: Reply, kind: _ContentType, scrubber: Scrubber) -> dict[str, Any]:

@@ -157,15 +157,12 @@ async def sent(request: Outbound, send: Callable[[Outbound], Awaitable[Reply]]) 
         "url.scheme": url.scheme,
     }
     with tracing.active.span("client", request.method, attributes) as span:
-        reply = await send(_continued(request, tracing.active.traceparent()))
+        traceparent = tracing.active.traceparent()
+        # Unless the tool sets such a header itself.
+        if traceparent and not any(name.lower() == TRACEPARENT for name, _ in request.headers):
+            request = replace(request, headers=(*request.headers, (TRACEPARENT, traceparent)))
+        reply = await send(request)
         span.note("http.response.status_code", reply.status)
         if reply.status >= CLIENT_ERROR:
             span.fail(str(reply.status))
         return reply
-
-
-def _continued(request: Outbound, traceparent: str) -> Outbound:
-    """Return the request with the running span in its headers, unless the tool sets such a header itself."""
-    if not traceparent or any(name.lower() == TRACEPARENT for name, _ in request.headers):
-        return request
-    return replace(request, headers=(*request.headers, (TRACEPARENT, traceparent)))

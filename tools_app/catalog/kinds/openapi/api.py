@@ -11,8 +11,17 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools_app.audit.changes.changes import change_log_transaction
-from tools_app.catalog.kinds.openapi.documents.reader import MAX_BYTES, UnreadableDocument
+from tools_app.catalog.kinds.openapi.documents.reader import UnreadableDocument
+from tools_app.catalog.kinds.openapi.serializers import (
+    ApiSourceRow,
+    AppliedRow,
+    Applying,
+    DocumentRow,
+    OperationsRow,
+    Refreshing,
+)
 from tools_app.catalog.kinds.openapi.sources import documents
+from tools_app.catalog.kinds.openapi.sources.documents import save_source
 from tools_app.catalog.kinds.openapi.sources.plan import (
     ApplyError,
     Entry,
@@ -23,12 +32,10 @@ from tools_app.catalog.kinds.openapi.sources.plan import (
     not_offered,
     plan,
 )
-from tools_app.catalog.kinds.openapi.sources.settings import save_source, source_faults
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState
-from tools_app.web.api.fields import MAX_INTEGER, Choice, Flag, JsonObjects, Text, Texts, Whole, WholeParameter
+from tools_app.web.api.fields import MAX_INTEGER, Choice, Text, WholeParameter
 from tools_app.web.api.paging import LIMIT, MOST, ROWS, Query, within_page_bytes
 from tools_app.web.api.problems import Conflict
-from tools_app.web.api.serializers import Row, Strict, TenantField
 from tools_app.web.api.views import HasMembership
 from tools_app.web.api.viewsets import (
     Created,
@@ -42,55 +49,6 @@ from tools_app.web.api.viewsets import (
 )
 
 NOT_READY = "The document was not read yet, or could not be read. `operations` says which."
-DOCUMENT = "An OpenAPI document, JSON or YAML, of a source without a URL. Larger ones are imported by URL."
-
-
-class ApiSourceRow(Row):
-    """The settings of a source, and what its applied document says of servers and security schemes."""
-
-    tenant = TenantField()
-    selection = Texts(required=False, help_text=ApiSource._meta.get_field("selection").help_text)
-    servers = JsonObjects(read_only=True, help_text="Of the applied document, with their variables.")
-    document = Text(write_only=True, required=False, max_length=MAX_BYTES, help_text=DOCUMENT)
-
-    class Meta:
-        model = ApiSource
-        fields = (
-            "id",
-            "tenant",
-            "name",
-            "url",
-            "document",
-            "base_url",
-            "server_variables",
-            "secrets",
-            "cycle_depth",
-            "output_schemas",
-            "selection",
-            "servers",
-            "schemes",
-            "revision",
-            "created_at",
-            "updated_at",
-        )
-        read_only_fields = ("servers", "schemes", "revision")
-        fixed = ("tenant",)
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Validate the settings, and that the name is free. Raises ValidationError."""
-        attrs = super().validate(attrs)
-        row = self.drafted({name: value for name, value in attrs.items() if name != "document"})
-        row.clean()
-        faults = source_faults(row)
-        if row.url and "document" in attrs:
-            faults["document"] = ["Remove the URL to upload a document."]
-        if self.instance is None and not row.url and "document" not in attrs:
-            faults["url"] = ["Enter the URL of the document, or send the document."]
-        if faults:
-            raise serializers.ValidationError(faults)
-        if ApiSource.objects.filter(tenant=row.tenant, name=row.name).exclude(pk=row.pk).exists():
-            raise Conflict({"name": ["This tenant already has an API source with this name."]})
-        return attrs
 
 
 class OperationsQuery(Query):
@@ -105,94 +63,6 @@ class OperationsQuery(Query):
     search = Text(required=False, max_length=200, help_text="Words in the name, path, title or description.")
     limit = WholeParameter(required=False, default=LIMIT, min_value=1, max_value=MOST, help_text=ROWS)
     offset = WholeParameter(required=False, default=0, min_value=0, max_value=MAX_INTEGER, help_text="Skip this many.")
-
-
-class FieldRow(serializers.Serializer):
-    """A field that the document changes."""
-
-    field = serializers.CharField()
-    overridden = serializers.BooleanField(help_text="Whether somebody changed it, so that it stays.")
-
-
-class OperationRow(serializers.Serializer):
-    """An operation, and what the document means for its tool."""
-
-    key = serializers.CharField(help_text="Method and path.")
-    name = serializers.CharField(help_text="Name of the tool.")
-    doing = serializers.ChoiceField([(one.value, one.value) for one in OperationChange])
-    title = serializers.CharField()
-    tags = serializers.ListField(child=serializers.CharField())
-    tokens = serializers.IntegerField(help_text="About what it costs a model in a list of tools.")
-    changes = FieldRow(many=True)
-    overridden = serializers.ListField(child=serializers.CharField(), help_text="Fields that somebody changed.")
-    notes = serializers.ListField(
-        child=serializers.CharField(), help_text="What was repaired in the document, with the place."
-    )
-
-
-class SkippedRow(serializers.Serializer):
-    """An operation that cannot be a tool."""
-
-    key = serializers.CharField()
-    pointer = serializers.CharField(help_text="JSON pointer of the problem.")
-    reason = serializers.CharField()
-
-
-class NotOfferedRow(serializers.Serializer):
-    """A tool that is enabled and that clients do not see."""
-
-    name = serializers.CharField()
-    reason = serializers.CharField()
-
-
-class OperationsRow(serializers.Serializer):
-    """The newest document: whether it was read, and what it would change."""
-
-    state = serializers.ChoiceField(RevisionState.choices)
-    problem = serializers.CharField(help_text="Why it could not be read.")
-    revision = serializers.IntegerField()
-    fingerprint = serializers.CharField(help_text="Of the source and its tools. Send it with `apply`.")
-    changes_servers = serializers.BooleanField(help_text="Whether requests would be sent elsewhere.")
-    changes_schemes = serializers.BooleanField(help_text="Whether credentials would be sent in another way.")
-    count = serializers.IntegerField(help_text="Operations that match.")
-    tokens = serializers.IntegerField(help_text="Of all that match.")
-    results = OperationRow(many=True)
-    skipped = SkippedRow(many=True)
-    skipped_count = serializers.IntegerField(help_text=f"Of all that cannot be tools; `skipped` has up to {MOST}.")
-    unselected = serializers.IntegerField(help_text="Operations of the document that the source does not select.")
-    not_offered = NotOfferedRow(many=True)
-
-
-class Refreshing(Strict):
-    """The document of a source without a URL."""
-
-    document = Text(required=False, max_length=MAX_BYTES, help_text=DOCUMENT)
-
-
-class DocumentRow(serializers.Serializer):
-    """A document that a worker reads."""
-
-    revision = serializers.IntegerField(source="number")
-    state = serializers.ChoiceField(RevisionState.choices)
-
-
-class Applying(Strict):
-    """What to import. Existing tools are brought up to date in any case."""
-
-    operations = Texts(
-        required=False, allow_null=True, help_text="Keys of new operations to import, null for all. Default: none."
-    )
-    enable = Flag(required=False, help_text="Whether the imported tools are enabled. Default: false.")
-    revision = Whole(required=False, min_value=1, help_text="Fail unless this is still the newest revision.")
-    fingerprint = Text(required=False, max_length=64, help_text="Fail if anything changed since.")
-
-
-class AppliedRow(serializers.Serializer):
-    """What was done: names of tools."""
-
-    imported = serializers.ListField(child=serializers.CharField())
-    changed = serializers.ListField(child=serializers.CharField())
-    disabled = serializers.ListField(child=serializers.CharField())
 
 
 class ApiSources(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
@@ -256,7 +126,9 @@ class ApiSources(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
         revision = self._newest(self.get_object())
         state, problem = documents.state_of(revision)
         if state != RevisionState.READY:
-            return Response(_unread(revision, state, problem))
+            nothing = {"fingerprint": "", "changes_servers": False, "changes_schemes": False, "count": 0, "tokens": 0}
+            nothing |= {"results": [], "skipped": [], "skipped_count": 0, "unselected": 0, "not_offered": []}
+            return Response({"state": state, "problem": problem, "revision": revision.number, **nothing})
         return Response(_operations_page(plan(revision.source, revision), query))
 
     @extend_schema(operation_id="api_sources_apply", summary="Apply", request=Applying, responses={200: AppliedRow})
@@ -304,12 +176,6 @@ class ApiSources(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
         if revision is None:
             raise Conflict("No document was read yet. Refresh the source.")
         return revision
-
-
-def _unread(revision: ApiSourceRevision, state: str, problem: str) -> Mapping[str, Any]:
-    nothing = {"fingerprint": "", "changes_servers": False, "changes_schemes": False, "count": 0, "tokens": 0}
-    nothing |= {"skipped_count": 0, "unselected": 0, "not_offered": []}
-    return {"state": state, "problem": problem, "revision": revision.number, **nothing, "results": [], "skipped": []}
 
 
 def _operations_page(planned: Plan, query: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db.models import Sum
 from django.db.models.functions import Length
 
+from tools_app.catalog.kinds.base import NO_SUCH_RESOURCE
 from tools_app.catalog.kinds.openapi.config import OperationConfig
 from tools_app.catalog.tool_api.results import ToolError
 from tools_app.core.config import config
@@ -19,7 +20,6 @@ from tools_app.models import Resource, ResourceKind
 
 RESOURCE: Final = "resource"
 STORED: Final = (ResourceKind.TEXT, ResourceKind.FILE)
-NO_SUCH: Final = "There is no text or file with this URI among the resources that you may read."
 MAX_ATTACHED: Final = 20
 
 
@@ -52,12 +52,15 @@ class Attachments:
             raise ToolError(f"A call sends at most {MAX_ATTACHED} resources.")
         found = await run_in_db_thread(_load, tenant_id, wanted)
         if missing := next((uri for uri in wanted if uri not in found), None):
-            raise ToolError(f"{missing[:200]}: {NO_SUCH}")
+            raise ToolError(f"{missing[:200]}: {NO_SUCH_RESOURCE}")
         filled_arguments = dict(arguments)
         for name in self._files & arguments.keys():
             value = arguments[name]
             filled = [
-                {**found[one[RESOURCE]], **_about(one)} if _names_resource(one) else one for one in _listed(value)
+                {**found[one[RESOURCE]], **{name: one[name] for name in ("filename", "media_type") if name in one}}
+                if _names_resource(one)
+                else one
+                for one in _listed(value)
             ]
             filled_arguments[name] = filled if isinstance(value, list) else filled[0]
         if self._whole and _names_resource(arguments.get(self._whole)):
@@ -73,23 +76,17 @@ def _names_resource(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get(RESOURCE), str)
 
 
-def _about(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the caller says of a file besides its bytes."""
-    return {name: value[name] for name in ("filename", "media_type") if name in value}
-
-
 def _load(tenant_id: UUID, uris: list[str]) -> dict[str, dict[str, str]]:
     rows = Resource.objects.filter(tenant=tenant_id, uri__in=uris, enabled=True, kind__in=STORED)
     # As much as a client could send itself.
     most, sizes = config.MCPHUB_MAX_BODY_BYTES, rows.aggregate(texts=Sum(Length("text")), files=Sum(Length("blob")))
     if sum(size or 0 for size in sizes.values()) > most:
         raise ToolError(f"The resources of a call have at most {most} bytes together (MCPHUB_MAX_BODY_BYTES).")
-    return {row.uri: _file(row) for row in rows}
-
-
-def _file(row: Resource) -> dict[str, str]:
-    is_text = row.kind == ResourceKind.TEXT
-    data = row.text.encode() if is_text else bytes(row.blob)
-    kind = row.mime_type or ("text/plain" if is_text else "application/octet-stream")
-    name = row.uri.rstrip("/").rpartition("/")[2] or row.name
-    return {"data": b64encode(data).decode(), "filename": name, "media_type": kind}
+    files: dict[str, dict[str, str]] = {}
+    for row in rows:
+        is_text = row.kind == ResourceKind.TEXT
+        data = row.text.encode() if is_text else bytes(row.blob)
+        kind = row.mime_type or ("text/plain" if is_text else "application/octet-stream")
+        name = row.uri.rstrip("/").rpartition("/")[2] or row.name
+        files[row.uri] = {"data": b64encode(data).decode(), "filename": name, "media_type": kind}
+    return files

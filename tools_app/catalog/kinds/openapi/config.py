@@ -15,8 +15,8 @@ import msgspec
 from tools_app.catalog.kinds.http.config import (
     DEFAULT_RESPONSE_BYTES,
     MAX_RESPONSE_BYTES,
-    RESERVED_HEADERS,
     ConfigProblem,
+    is_header,
 )
 from tools_app.core.http.urls import InvalidUrl, Url, has_parent_segments, parse_url
 
@@ -27,10 +27,11 @@ Style = Literal[
 Mode = Literal["json", "lines", "form", "multipart", "raw", "base64"]
 
 _METHOD: Final = re.compile(r"[A-Za-z]{1,20}")
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _MEDIA_TYPE: Final = re.compile(r"[!-~]+/[ -~]+")
 _QUERY: Final = re.compile(r"[A-Za-z0-9._~%=&+/:-]*")
 _VARIABLE: Final = re.compile(r"\{([^{}]*)\}")
+# In a path.
+VARIABLE: Final = re.compile(r"\{([^{}]+)\}")
 NO_SERVER: Final = "The document names no server. Set the base URL of the API source."
 
 
@@ -128,10 +129,12 @@ def parse_operation(raw: Mapping[str, Any]) -> OperationConfig:
     if not 0 < config.max_response_bytes <= MAX_RESPONSE_BYTES:
         raise ConfigProblem("max_response_bytes", f"Enter a number from 1 to {MAX_RESPONSE_BYTES}.")
     if config.body is not None:
-        _check_body(config.body)
+        types = (config.body.media_type, *(field.content_type for field in config.body.fields if field.content_type))
+        if invalid := next((one for one in types if not _MEDIA_TYPE.fullmatch(one)), None):
+            raise ConfigProblem("body", f"{invalid[:100]!r} is no media type.")
     for parameter in config.parameters:
-        if parameter.place == "header":
-            _check_header(parameter.name)
+        if parameter.place == "header" and not is_header(parameter.name):
+            raise ConfigProblem("parameters", f"{parameter.name[:100]!r} cannot be sent as a header.")
     return config
 
 
@@ -148,23 +151,6 @@ def check_document(servers: Any, schemes: Any) -> None:
     for scheme in found.values():
         if scheme.kind == "header" and not is_header(scheme.name):
             raise ConfigProblem("schemes", f"{scheme.name[:100]!r} cannot be sent as a header.")
-
-
-def _check_body(body: Body) -> None:
-    for kind in (body.media_type, *(field.content_type for field in body.fields if field.content_type)):
-        if not _MEDIA_TYPE.fullmatch(kind):
-            raise ConfigProblem("body", f"{kind[:100]!r} is no media type.")
-
-
-def is_header(name: str) -> bool:
-    """Whether a document may set this header: others frame the message, or belong to the connection."""
-    is_reserved = name.lower() in RESERVED_HEADERS or name.lower().startswith("proxy-")
-    return not is_reserved and _HEADER_NAME.fullmatch(name) is not None
-
-
-def _check_header(name: str) -> None:
-    if not is_header(name):
-        raise ConfigProblem("parameters", f"{name[:100]!r} cannot be sent as a header.")
 
 
 def base_url_of(config: OperationConfig, source: SourceSettings) -> Url:

@@ -1,11 +1,21 @@
 """API sources: OpenAPI documents whose operations are tools of a tenant, with the revisions of each document."""
 
+import re
+from collections.abc import Callable
+from typing import Any
+
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, RegexValidator
 from django.db import models
 from django.utils import timezone
 
+from tools_app.catalog.kinds.http.config import ConfigProblem
+from tools_app.catalog.kinds.openapi.config import checked_base
+from tools_app.catalog.kinds.openapi.documents.selection import faults_of
+from tools_app.catalog.models import SECRET_NAME
 from tools_app.catalog.versioned import Versioned
+from tools_app.core.http.urls import InvalidUrl, Url, parse_url
 from tools_app.core.ids import new_id
 from tools_app.tenants.models import Tenant
 
@@ -14,6 +24,10 @@ SOURCE_NAME = RegexValidator(
 )
 
 MAX_CYCLE_DEPTH = 5
+MAX_SOURCES = 100
+# Of server variables, and of secrets.
+MAX_ENTRIES = 50
+MAX_VALUE_LENGTH = 500
 
 
 class RevisionState(models.TextChoices):
@@ -30,9 +44,6 @@ class ApiSource(Versioned):
     `servers` and `schemes` are those of the document whose revision was applied last. `secrets` maps security schemes
     to names of the tenant's secrets.
     """
-
-    # In a configuration file, where tools, resources and prompts have several kinds.
-    kind = "source"
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="api_sources")
@@ -86,6 +97,55 @@ class ApiSource(Versioned):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        """Raise ValidationError for settings that no request can be built with, and for a source too many."""
+        super().clean()
+        faults: dict[str, list[str]] = {}
+        for name, check in (("url", parse_url), ("base_url", checked_base)):
+            if fault := _url_fault(getattr(self, name), check):
+                faults[name] = [fault]
+        for name in ("server_variables", "secrets"):
+            if not _are_texts(getattr(self, name)):
+                faults[name] = [f"Enter an object of at most {MAX_ENTRIES} names with texts as values."]
+        if fault := faults_of(self.selection):
+            faults["selection"] = [fault]
+        unnamed = (
+            []
+            if "secrets" in faults
+            else [
+                f"{scheme}: enter the name of a secret."
+                for scheme, secret in self.secrets.items()
+                if not re.fullmatch(SECRET_NAME.regex, secret)
+            ]
+        )
+        if unnamed:
+            faults["secrets"] = unnamed
+        same = type(self)._default_manager.filter(tenant_id=self.tenant_id)
+        if self._state.adding and same.count() >= MAX_SOURCES:
+            faults["name"] = [f"A tenant has at most {MAX_SOURCES} API sources. Delete one first."]
+        if faults:
+            raise ValidationError(faults)
+
+
+def _url_fault(url: str, check: Callable[[str], Url]) -> str:
+    try:
+        if url:
+            check(url)
+    except InvalidUrl as problem:
+        return f"Invalid URL: {problem}."
+    except ConfigProblem as problem:
+        return problem.message
+    return ""
+
+
+def _are_texts(value: Any) -> bool:
+    if not isinstance(value, dict) or len(value) > MAX_ENTRIES:
+        return False
+    return all(
+        isinstance(text, str) and "\x00" not in name + text and len(name) <= MAX_VALUE_LENGTH >= len(text)
+        for name, text in value.items()
+    )
 
 
 class ApiSourceRevision(models.Model):

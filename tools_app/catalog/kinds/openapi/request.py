@@ -5,21 +5,19 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from secrets import token_hex
 from typing import Any, Final
 from urllib.parse import quote
 
-from tools_app.catalog.kinds.http.request import DEFAULT_HEADERS
+from tools_app.catalog.kinds.http.request import CONTROL, DEFAULT_HEADERS, as_json, header_value
 from tools_app.catalog.kinds.openapi import styles
-from tools_app.catalog.kinds.openapi.config import Body, BodyField, OperationConfig, Parameter
+from tools_app.catalog.kinds.openapi.config import VARIABLE, Body, BodyField, OperationConfig, Parameter
 from tools_app.catalog.kinds.openapi.styles import encoded, pairs, query_text, scalar
 from tools_app.catalog.tool_api.results import ToolError
 from tools_app.core.http.client import Outbound
 from tools_app.core.http.urls import Url, has_parent_segments, stays_under
-from tools_app.protocol import exact_json
 
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_HEADER_VALUE: Final = re.compile(r"[\t -~\xa0-\xff]*")
 _COOKIE_SAFE: Final = "!#$&'()*+-./:<=>?@[]^_`{|}~"
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+(?:; ?[ -~]+)?")
 JSON: Final = "application/json"
@@ -51,7 +49,11 @@ def build_operation(
     config: OperationConfig, base: Url, arguments: Mapping[str, Any], credentials: list[Credential]
 ) -> Outbound:
     """Build the request of one call. Raises ToolError for arguments that do not fit a URL, a header or a body."""
-    url = _url(config, base, arguments, credentials)
+    path = base.path.rstrip("/") + _path(config, arguments)
+    query = "&".join(filter(None, (config.fixed_query, query_text(_query(config, arguments, credentials)))))
+    url = Url(base.scheme, base.host, base.port, path, query)
+    if not stays_under(url, base):
+        raise ToolError("The arguments lead outside of the base URL.")
     content_type, body = _body(config.body, arguments)
     headers = _headers(config, arguments, credentials, content_type)
     return Outbound(config.method.upper(), url, headers, body)
@@ -67,37 +69,12 @@ def given(parameters: list[Parameter], place: str, arguments: Mapping[str, Any])
 # --- URL ---
 
 
-def _url(config: OperationConfig, base: Url, arguments: Mapping[str, Any], credentials: list[Credential]) -> Url:
-    path = base.path.rstrip("/") + _path(config, arguments)
-    query = "&".join(filter(None, (config.fixed_query, query_text(_query(config, arguments, credentials)))))
-    url = Url(base.scheme, base.host, base.port, path, query)
-    if not stays_under(url, base):
-        raise ToolError("The arguments lead outside of the base URL.")
-    return url
-
-
 def _path(config: OperationConfig, arguments: Mapping[str, Any]) -> str:
     by_name = {one.name: one for one in config.parameters if one.place == "path"}
-    parts = []
-    for literal, name in _split(config.path):
-        parts.append(quote(literal, safe="/%:@!$&'()*+,;="))
-        if name:
-            parts.append(_path_value(by_name[name], arguments))
-    return "".join(parts)
-
-
-def _split(path: str) -> Iterator[tuple[str, str]]:
-    """Yield the literal texts of a path, each with the name of the variable that follows, or ""."""
-    first, *rest = path.split("{")
-    literal = first
-    for part in rest:
-        name, closes, after = part.partition("}")
-        if closes and name:
-            yield literal, name
-            literal = after
-        else:
-            literal += "{" + part
-    yield literal, ""
+    parts = re.split(VARIABLE, config.path)
+    literals = [quote(literal, safe="/%:@!$&'()*+,;=") for literal in parts[::2]]
+    values = [_path_value(by_name[name], arguments) for name in parts[1::2]]
+    return "".join(part for pair in zip_longest(literals, values, fillvalue="") for part in pair)
 
 
 def _path_value(parameter: Parameter, arguments: Mapping[str, Any]) -> str:
@@ -106,23 +83,15 @@ def _path_value(parameter: Parameter, arguments: Mapping[str, Any]) -> str:
         raise ToolError(f"The argument '{parameter.argument}' is required.")
     if parameter.content_type:
         value = _as_content(value, parameter)
-    for text in _texts(value, parameter.argument):
-        if has_parent_segments(text) or _CONTROL.search(text):
+    parts = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    for text in (scalar(part, parameter.argument) for part in parts):
+        if has_parent_segments(text) or CONTROL.search(text):
             raise ToolError(
                 f"The argument '{parameter.argument}' is a part of an address: it cannot hold control characters,"
                 " or be or contain a '.' or '..' segment."
             )
     encode = styles.reserved_allowed_in_path if parameter.allow_reserved else encoded
     return styles.in_path(value, parameter.name, parameter.style, parameter.explode, encode)
-
-
-def _texts(value: Any, name: str) -> Iterator[str]:
-    if isinstance(value, dict):
-        yield from (text for key, item in value.items() for text in (key, scalar(item, name)))
-    elif isinstance(value, list):
-        yield from (scalar(item, name) for item in value)
-    else:
-        yield scalar(value, name)
 
 
 def _query(
@@ -157,14 +126,14 @@ def _headers(
     for parameter, value in given(config.parameters, "header", arguments):
         in_style = styles.in_header(value, parameter.name, parameter.explode)
         text = _as_content(value, parameter) if parameter.content_type else in_style
-        headers[parameter.name.lower()] = (parameter.name, _header_value(parameter.name, text))
+        headers[parameter.name.lower()] = (parameter.name, header_value(parameter.name, text))
     cookies = "; ".join(_cookies(config, arguments, credentials))
     if cookies:
-        headers["cookie"] = ("Cookie", _header_value("Cookie", cookies))
+        headers["cookie"] = ("Cookie", header_value("Cookie", cookies))
     for credential in credentials:
         if credential.header is not None:
             name, value = credential.header
-            headers[name.lower()] = (name, _header_value(name, value))
+            headers[name.lower()] = (name, header_value(name, value))
     return tuple(headers.values())
 
 
@@ -185,22 +154,15 @@ def _cookie_text(text: str) -> str:
     return quote(text, safe=_COOKIE_SAFE)
 
 
-def _header_value(name: str, value: str) -> str:
-    """Return a valid header value. Raises ToolError, without the value, which may be a secret."""
-    stripped = value.strip(" \t")
-    if not _HEADER_VALUE.fullmatch(stripped):
-        raise ToolError(
-            f"The value for the header {name} contains line breaks or characters that are not allowed in headers."
-        )
-    return stripped
-
-
 # --- Body ---
 
 
 def _body(body: Body | None, arguments: Mapping[str, Any]) -> tuple[str, bytes | None]:
     """Return the content type and the bytes of the body; None without a body."""
-    if body is None or not _is_given(body, arguments):
+    if body is None:
+        return "", None
+    names = [body.argument] if body.argument else [one.argument for one in body.fields]
+    if not any(name in arguments for name in names) and (body.argument or not body.required):
         return "", None
     fields = [(one, arguments[one.argument]) for one in body.fields if one.argument in arguments]
     whole = arguments[body.argument] if body.argument else {one.name: item for one, item in fields}
@@ -208,7 +170,11 @@ def _body(body: Body | None, arguments: Mapping[str, Any]) -> tuple[str, bytes |
         fields = list(_dynamic_fields(whole, body))
     match body.mode:
         case "multipart":
-            return _multipart(body.media_type, fields)
+            parts = [part for one, value in fields if value is not None for part in _parts(one, value)]
+            boundary = token_hex(16)
+            written = b"".join(b"--%b\r\n%b\r\n" % (boundary.encode(), part) for part in parts)
+            essence = body.media_type.partition(";")[0].strip()
+            return f"{essence}; boundary={boundary}", written + b"--%b--\r\n" % boundary.encode()
         case "form":
             content = query_text(_form(fields))
         case "lines":
@@ -216,9 +182,9 @@ def _body(body: Body | None, arguments: Mapping[str, Any]) -> tuple[str, bytes |
         case "base64" if not isinstance(whole, dict | list):
             return body.media_type, _from_base64(whole, body.argument)
         case "json" | "base64":
-            content = _as_json(whole)
+            content = _json_text(whole)
         case _:
-            content = whole if isinstance(whole, str) else _as_json(whole)
+            content = whole if isinstance(whole, str) else _json_text(whole)
     try:
         return body.media_type, content.encode()
     except UnicodeEncodeError as problem:
@@ -230,13 +196,7 @@ def _lines(whole: Any, body: Body) -> str:
     if isinstance(whole, str):
         return whole if whole.endswith("\n") or not whole else f"{whole}\n"
     separator = "\x1e" if "json-seq" in body.media_type else ""
-    return "".join(f"{separator}{_as_json(one)}\n" for one in (whole if isinstance(whole, list) else [whole]))
-
-
-def _is_given(body: Body, arguments: Mapping[str, Any]) -> bool:
-    if body.argument:
-        return body.argument in arguments
-    return body.required or any(one.argument in arguments for one in body.fields)
+    return "".join(f"{separator}{_json_text(one)}\n" for one in (whole if isinstance(whole, list) else [whole]))
 
 
 def _dynamic_fields(whole: Any, body: Body) -> Iterator[tuple[BodyField, Any]]:
@@ -263,22 +223,20 @@ def _form(fields: list[tuple[BodyField, Any]]) -> Iterator[styles.Pair]:
 
 def _field_text(value: Any, one: BodyField) -> str:
     is_json = one.content_type.startswith(JSON) or isinstance(value, dict | list)
-    return _as_json(value) if is_json else scalar(value, one.name)
-
-
-def _multipart(media_type: str, fields: list[tuple[BodyField, Any]]) -> tuple[str, bytes]:
-    parts = [part for one, value in fields if value is not None for part in _parts(one, value)]
-    boundary = token_hex(16)
-    content = b"".join(b"--%b\r\n%b\r\n" % (boundary.encode(), part) for part in parts)
-    essence = media_type.partition(";")[0].strip()
-    return f"{essence}; boundary={boundary}", content + b"--%b--\r\n" % boundary.encode()
+    return _json_text(value) if is_json else scalar(value, one.name)
 
 
 def _parts(one: BodyField, value: Any) -> Iterator[bytes]:
     for item in value if isinstance(value, list) else [value]:
         name = _quoted(one.name)
         if one.is_file:
-            data, filename, kind = _file(item, one)
+            if not isinstance(item, dict):
+                raise ToolError(f"The argument '{one.argument}' must be an object with data, as base64.")
+            kind = str(item.get("media_type") or one.content_type or "application/octet-stream")
+            if not _TOKEN.fullmatch(kind):
+                raise ToolError(f"The media_type of the argument '{one.argument}' is invalid.")
+            data = _from_base64(item.get("data"), one.argument)
+            filename = _quoted(str(item.get("filename") or one.name))
             about = f'Content-Disposition: form-data; name="{name}"; filename="{filename}"\r\nContent-Type: {kind}'
         else:
             data = _field_text(item, one).encode()
@@ -287,20 +245,10 @@ def _parts(one: BodyField, value: Any) -> Iterator[bytes]:
         yield about.encode() + b"\r\n\r\n" + data
 
 
-def _file(value: Any, one: BodyField) -> tuple[bytes, str, str]:
-    """Return the bytes, the name and the type of a file. Raises ToolError."""
-    if not isinstance(value, dict):
-        raise ToolError(f"The argument '{one.argument}' must be an object with data, as base64.")
-    kind = str(value.get("media_type") or one.content_type or "application/octet-stream")
-    if not _TOKEN.fullmatch(kind):
-        raise ToolError(f"The media_type of the argument '{one.argument}' is invalid.")
-    return _from_base64(value.get("data"), one.argument), _quoted(str(value.get("filename") or one.name)), kind
-
-
 def _quoted(text: str) -> str:
     """Return a name as browsers write it in a header of a part (HTML, §multipart/form-data encoding)."""
     cleaned = text.encode(errors="replace").decode()
-    return _CONTROL.sub(lambda found: f"%{ord(found[0]):02X}", cleaned).replace('"', "%22")
+    return CONTROL.sub(lambda found: f"%{ord(found[0]):02X}", cleaned).replace('"', "%22")
 
 
 def _from_base64(value: Any, argument: str) -> bytes:
@@ -313,11 +261,8 @@ def _from_base64(value: Any, argument: str) -> bytes:
 def _as_content(value: Any, parameter: Parameter) -> str:
     """Return the value of a parameter that has a media type: JSON, or of another one the text as it is."""
     is_json = "json" in parameter.content_type or "*" in parameter.content_type
-    return value if isinstance(value, str) and not is_json else _as_json(value)
+    return value if isinstance(value, str) and not is_json else _json_text(value)
 
 
-def _as_json(value: Any) -> str:
-    try:
-        return exact_json.dumps(exact_json.with_decimals(value)).decode()
-    except (TypeError, ValueError, RecursionError) as problem:
-        raise ToolError("The arguments cannot be serialized as JSON.") from problem
+def _json_text(value: Any) -> str:
+    return as_json(value).decode()

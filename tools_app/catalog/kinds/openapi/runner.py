@@ -9,7 +9,7 @@ from uuid import UUID
 from tools_app.catalog.kinds.base import Runner
 from tools_app.catalog.kinds.http.runner import HttpTool, sent
 from tools_app.catalog.kinds.openapi.attachments import Attachments
-from tools_app.catalog.kinds.openapi.config import OperationConfig, SourceSettings, base_url_of, parse_operation
+from tools_app.catalog.kinds.openapi.config import OperationConfig, SourceSettings, base_url_of
 from tools_app.catalog.kinds.openapi.request import Credential, build_operation
 from tools_app.catalog.tool_api.results import ToolError, size_of
 from tools_app.core import large_work
@@ -49,7 +49,9 @@ def operation_runner(
         if source.secrets[scheme] in secrets and scheme in source.schemes
     ]
     base = base_url_of(config, source)
-    scrubber = Scrubber(_spellings(used.values()))
+    # Secrets, and the parts of `user:password`.
+    parts = (part for value in used.values() for part in value.partition(":")[2:] if part)
+    scrubber = Scrubber([*used.values(), *parts])
     sender = OperationSender(
         config, base, credentials, missing, policy, scrubber, Attachments(config), source.tenant_id
     )
@@ -62,11 +64,6 @@ def settings_of(
     """Return what tools of a source use, with the servers and security schemes of its document."""
     where = (source.url, source.base_url, servers, source.server_variables)
     return SourceSettings(*where, schemes, source.secrets, source.tenant_id)
-
-
-def attachments_of(config: Mapping[str, Any]) -> Attachments | None:
-    """Return the arguments of an operation that can name resources; None if none can."""
-    return Attachments(parse_operation(config)) or None
 
 
 def chosen_schemes(config: OperationConfig, mapped: Mapping[str, str]) -> list[str]:
@@ -105,9 +102,3 @@ class OperationSender:
         if request.method in READING:
             return await exchange_following(request, self.policy, self.scrubber)
         return await exchange(request, self.policy)
-
-
-def _spellings(values: Any) -> list[str]:
-    """Return secrets, and the parts of `user:password`."""
-    found = list(values)
-    return [*found, *(part for value in found for part in value.partition(":")[2:] if part)]

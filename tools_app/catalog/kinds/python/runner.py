@@ -97,15 +97,35 @@ def register(
         annotations=dict(annotations or {}),
         icons=[dict(icon) for icon in icons],
     )
+    if task not in TaskSupport.values:
+        raise ImproperlyConfigured(f"{place}: task is one of {', '.join(TaskSupport.values)}, not {task!r}.")
     run = _runner(function, taken.bind, given.package, background=background)
-    return add(PythonFunction(definition, background, timeout_seconds, _task_support(task, place), run, place))
+    return add(PythonFunction(definition, background, timeout_seconds, TaskSupport(task), run, place))
 
 
 def add(offered: PythonFunction) -> PythonFunction:
     """Register a tool whose definition is complete. Raises ImproperlyConfigured as `register` does."""
-    _check(offered.definition.name, offered.place, offered.timeout_seconds)
-    _check_schemas(offered.definition, offered.place)
-    _functions[offered.definition.name] = offered
+    name, place = offered.definition.name, offered.place
+    try:
+        TOOL_NAME(name)
+    except ValidationError as problem:
+        raise ImproperlyConfigured(f"{place}: {name!r} cannot be a tool's name. {problem.message}") from problem
+    holder = _functions.get(name)
+    # The same location again is a reloaded module, not a duplicate.
+    if holder and holder.place != place:
+        raise ImproperlyConfigured(f"Two tools are named {name!r}: {holder.place} and {place}.")
+    if offered.timeout_seconds <= 0:
+        raise ImproperlyConfigured(f"{place}: the time limit must be greater than zero, not {offered.timeout_seconds}.")
+    input_schema = offered.definition.input_schema
+    try:
+        check_header_arguments(input_schema)
+        CompiledSchema(input_schema)
+        CompiledSchema(offered.definition.output_schema or {})
+    except (InvalidMirror, InvalidSchema) as problem:
+        raise ImproperlyConfigured(f"{place}: {problem}") from problem
+    if input_schema.get("type") != "object":
+        raise ImproperlyConfigured(f"{place}: the input schema must have the type object.")
+    _functions[name] = offered
     return offered
 
 
@@ -120,39 +140,6 @@ def registered(name: str) -> PythonFunction:
 def all_registered() -> Mapping[str, PythonFunction]:
     """Return every registered function, by name."""
     return dict(sorted(_functions.items()))
-
-
-def _check(name: str, place: str, timeout_seconds: float) -> None:
-    try:
-        TOOL_NAME(name)
-    except ValidationError as problem:
-        raise ImproperlyConfigured(f"{place}: {name!r} cannot be a tool's name. {problem.message}") from problem
-    holder = _functions.get(name)
-    # The same location again is a reloaded module, not a duplicate.
-    if holder and holder.place != place:
-        raise ImproperlyConfigured(f"Two tools are named {name!r}: {holder.place} and {place}.")
-    if timeout_seconds <= 0:
-        raise ImproperlyConfigured(f"{place}: the time limit must be greater than zero, not {timeout_seconds}.")
-
-
-def _check_schemas(definition: ToolDefinition, place: str) -> None:
-    try:
-        check_header_arguments(definition.input_schema)
-        CompiledSchema(definition.input_schema)
-        CompiledSchema(definition.output_schema or {})
-    except (InvalidMirror, InvalidSchema) as problem:
-        raise ImproperlyConfigured(f"{place}: {problem}") from problem
-    if definition.input_schema.get("type") != "object":
-        raise ImproperlyConfigured(f"{place}: the input schema must have the type object.")
-
-
-def _task_support(task: str, place: str) -> TaskSupport:
-    try:
-        return TaskSupport(task)
-    except ValueError as problem:
-        raise ImproperlyConfigured(
-            f"{place}: task is one of {', '.join(TaskSupport.values)}, not {task!r}."
-        ) from problem
 
 
 _schedulers: WeakKeyDictionary[asyncio.AbstractEventLoop, FairScheduler] = WeakKeyDictionary()

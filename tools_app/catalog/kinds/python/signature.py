@@ -151,7 +151,13 @@ class Signature:
         bound = arguments | dict.fromkeys(self.contexts, context)
         for name, converter in self.converters.items():
             if name in arguments:
-                bound[name] = _converted(name, arguments[name], converter)
+                try:
+                    bound[name] = converter.validate_python(arguments[name])
+                except ValidationError as problem:
+                    errors = problem.errors(include_url=False, include_context=False, include_input=False)
+                    places = (".".join(map(str, (name, *error["loc"]))) for error in errors)
+                    messages = (f"Argument {at!r}: {error['msg']}." for at, error in zip(places, errors, strict=True))
+                    raise ToolError("\n".join(messages)) from problem
         return bound
 
 
@@ -160,20 +166,35 @@ def read(function: Callable[..., Any], descriptions: Mapping[str, str]) -> Signa
 
     Raises ImproperlyConfigured, naming function and parameter, for a type that JSON arguments cannot fill.
     """
-    annotations = _hints_of(function)
+    try:
+        annotations = typing.get_type_hints(function, include_extras=True)
+    except NameError as problem:
+        raise ImproperlyConfigured(f"{place_of(function)}: a type hint cannot be resolved: {problem}.") from problem
     contexts, adapters = [], {}
     required, defaults = [], {}
     for parameter in inspect.signature(function).parameters.values():
         place = f"{place_of(function)}, parameter {parameter.name!r}"
-        hint = _hint_of(parameter, annotations, place)
-        if _asks_for_context(hint):
+        if parameter.kind not in _NAMED:
+            raise ImproperlyConfigured(
+                f"{place}: {parameter.kind.description} parameters are not supported, only named ones."
+            )
+        if parameter.name not in annotations:
+            raise ImproperlyConfigured(f"{place}: a type hint is required.")
+        hint = annotations[parameter.name]
+        if hint is ToolContext or (typing.get_origin(hint) in UNIONS and ToolContext in typing.get_args(hint)):
             contexts.append(parameter.name)
             continue
         adapters[parameter.name] = _adapter(hint, place)
         if parameter.default is parameter.empty:
             required.append(parameter.name)
         else:
-            defaults[parameter.name] = _json_default(parameter.default, adapters[parameter.name], place)
+            adapter = adapters[parameter.name]
+            try:
+                adapter.validate_python(parameter.default, strict=True)
+            except ValidationError as problem:
+                message = f"{place}: its default {parameter.default!r} does not match the type hint."
+                raise ImproperlyConfigured(message) from problem
+            defaults[parameter.name] = adapter.dump_python(parameter.default, mode="json", by_alias=True)
     return Signature(
         schema=_schema(adapters, required, defaults, descriptions),
         converters={name: adapter for name, adapter in adapters.items() if not is_plain(annotations[name])},
@@ -186,28 +207,6 @@ def read(function: Callable[..., Any], descriptions: Mapping[str, str]) -> Signa
 def place_of(function: Callable[..., Any]) -> str:
     """Return the location of a function in the code: `module.qualified_name`."""
     return f"{function.__module__}.{function.__qualname__}"
-
-
-def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(function, include_extras=True)
-    except NameError as problem:
-        raise ImproperlyConfigured(f"{place_of(function)}: a type hint cannot be resolved: {problem}.") from problem
-
-
-def _hint_of(parameter: inspect.Parameter, annotations: Mapping[str, Any], place: str) -> Any:
-    if parameter.kind not in _NAMED:
-        raise ImproperlyConfigured(
-            f"{place}: {parameter.kind.description} parameters are not supported, only named ones."
-        )
-    if parameter.name not in annotations:
-        raise ImproperlyConfigured(f"{place}: a type hint is required.")
-    return annotations[parameter.name]
-
-
-def _asks_for_context(hint: Any) -> bool:
-    is_union = typing.get_origin(hint) in UNIONS
-    return hint is ToolContext or (is_union and ToolContext in typing.get_args(hint))
 
 
 def _adapter(hint: Any, place: str) -> TypeAdapter[Any]:
@@ -225,14 +224,6 @@ def _takes_decimals(core_schema: Any) -> bool:
     if isinstance(core_schema, dict):
         return core_schema.get("type") == "decimal" or any(map(_takes_decimals, core_schema.values()))
     return isinstance(core_schema, list | tuple) and any(map(_takes_decimals, core_schema))
-
-
-def _json_default(default: Any, adapter: TypeAdapter[Any], place: str) -> Any:
-    try:
-        adapter.validate_python(default, strict=True)
-    except ValidationError as problem:
-        raise ImproperlyConfigured(f"{place}: its default {default!r} does not match the type hint.") from problem
-    return adapter.dump_python(default, mode="json", by_alias=True)
 
 
 def _schema(
@@ -254,20 +245,6 @@ def _schema(
             schema["default"] = defaults[name]
     schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return schema | ({"required": required} if required else {}) | without_class_titles(shared)
-
-
-def _converted(name: str, value: Any, converter: TypeAdapter[Any]) -> Any:
-    try:
-        return converter.validate_python(value)
-    except ValidationError as problem:
-        raise ToolError(_explained(name, problem)) from problem
-
-
-def _explained(name: str, problem: ValidationError) -> str:
-    return "\n".join(
-        f"Argument {'.'.join(map(str, (name, *error['loc'])))!r}: {error['msg']}."
-        for error in problem.errors(include_url=False, include_context=False, include_input=False)
-    )
 
 
 # Return hints without structure: the value of such a function is returned as text.
@@ -331,27 +308,21 @@ def _structured(hint: Any, place: str) -> Output:
     schema = without_class_titles(rendered, getattr(hint, "__name__", ""))
     # A plain value is not converted, which keeps an int under a `float` hint an int.
     plain = is_plain(hint)
-    wrapped = not _describes_object(schema)
+    # The root of a recursive type is a reference to its definition.
+    root = schema.get("$ref", "").removeprefix("#/$defs/")
+    wrapped = (schema["$defs"][root] if root else schema).get("type") != "object"
+    output_schema = schema | {"type": "object"}
+    if wrapped:
+        inner = {key: value for key, value in schema.items() if key != "$defs"}
+        output_schema = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
+        output_schema |= {"$defs": schema["$defs"]} if "$defs" in schema else {}
 
     def package(value: Any) -> ToolResult:
         data = value if plain else adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
         structured = {"result": data} if wrapped else data
         return ToolResult(content=[text(_json_text(structured))], structured=structured)
 
-    return Output(_wrapped(schema) if wrapped else schema | {"type": "object"}, package)
-
-
-def _describes_object(schema: dict[str, Any]) -> bool:
-    """Whether a schema, or the definition that its root refers to (a recursive type), describes an object."""
-    name = schema.get("$ref", "").removeprefix("#/$defs/")
-    described = schema["$defs"][name] if name else schema
-    return bool(described.get("type") == "object")
-
-
-def _wrapped(schema: dict[str, Any]) -> dict[str, Any]:
-    inner = {key: value for key, value in schema.items() if key != "$defs"}
-    shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
-    return {"type": "object", "properties": {"result": inner}, "required": ["result"]} | shared
+    return Output(output_schema, package)
 
 
 def _json_text(value: Any) -> str:

@@ -125,6 +125,17 @@ def digest_of(definition: Mapping[str, Any]) -> str:
 def endpoint_of(upstream: Upstream, tenant: Tenant, secrets: Mapping[str, str]) -> Endpoint:
     """Return the endpoint of an upstream with its secrets. Raises ToolError if one of them is not set."""
     values = Values({}, secrets)
+    sign_in = None
+    if upstream.credential and upstream.transport != UpstreamTransport.STDIO:
+        sign_in = SignIn(
+            kind=upstream.credential,
+            owner=upstream.credential_owner,
+            header=upstream.credential_header,
+            client_id=upstream.oauth_client_id,
+            client_secret=values.secret(upstream.oauth_client_secret) if upstream.oauth_client_secret else "",
+            issuer=upstream.oauth_issuer,
+            scopes=upstream.oauth_scopes,
+        )
     used = {name for text in secret_templates_of(upstream) for name in templates.parse(text).secrets}
     return Endpoint(
         id=upstream.pk,
@@ -140,22 +151,7 @@ def endpoint_of(upstream: Upstream, tenant: Tenant, secrets: Mapping[str, str]) 
         allowed_networks=(*tenant.allowed_networks, *upstream.approved_networks),
         # As they are sent: headers have no whitespace around them.
         secrets=tuple(sorted(values.secret(name).strip() for name in used)),
-        sign_in=_sign_in(upstream, values),
-    )
-
-
-def _sign_in(upstream: Upstream, values: Values) -> SignIn | None:
-    """Return which credential calls need, if any. Raises ToolError if the secret of the OAuth client is not set."""
-    if not upstream.credential or upstream.transport == UpstreamTransport.STDIO:
-        return None
-    return SignIn(
-        kind=upstream.credential,
-        owner=upstream.credential_owner,
-        header=upstream.credential_header,
-        client_id=upstream.oauth_client_id,
-        client_secret=values.secret(upstream.oauth_client_secret) if upstream.oauth_client_secret else "",
-        issuer=upstream.oauth_issuer,
-        scopes=upstream.oauth_scopes,
+        sign_in=sign_in,
     )
 
 

@@ -1,6 +1,5 @@
 """The operations of an API source: the difference that the newest document makes, and the choice of what to import."""
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,7 +14,6 @@ from tools_app.catalog.kinds.openapi.sources.plan import (
     AppliedCounts,
     ApplyError,
     Entry,
-    FieldChange,
     OperationChange,
     OperationFilter,
     Plan,
@@ -25,7 +23,7 @@ from tools_app.catalog.kinds.openapi.sources.plan import (
 )
 from tools_app.core import diff
 from tools_app.core.diff import DiffLine
-from tools_app.models import ApiSource, ApiSourceRevision, RevisionState
+from tools_app.models import ApiSource, RevisionState
 from tools_app.web.admin.scoping import ScopedAdmin, writer
 
 # Each is a field of the form.
@@ -77,10 +75,16 @@ class OperationsPage(ScopedAdmin):
 
     def _applied(self, request: HttpRequest, planned: Plan) -> bool:
         """Apply what the form says; whether that was possible."""
-        wanted = _chosen(request, planned)
-        enabled = wanted if request.POST.get("enable") else frozenset[str]()
+        if request.POST.get("all"):
+            shown = _filter(request)
+            wanted = {entry.key for entry in planned.of(OperationChange.NEW) if shown.finds(entry)}
+        else:
+            wanted = set(request.POST.getlist("key"))
+        # The form shows one revision, and one state of the tools.
+        previewed = (request.POST.get("revision"), request.POST.get("fingerprint"))
+        enabled = wanted if request.POST.get("enable") else set[str]()
         try:
-            if request.POST.get("fingerprint") != planned.fingerprint or not _is_of(request, planned.revision):
+            if previewed != (str(planned.revision.number), planned.fingerprint):
                 raise ApplyError("The source or its tools have changed since the preview. Review the changes again.")
             done = apply(planned, writer(request), wanted=wanted, enabled=enabled)
         except ApplyError as problem:
@@ -114,18 +118,6 @@ def _filter(request: HttpRequest) -> OperationFilter:
     return OperationFilter(**values)
 
 
-def _is_of(request: HttpRequest, revision: ApiSourceRevision) -> bool:
-    return request.POST.get("revision") == str(revision.number)
-
-
-def _chosen(request: HttpRequest, planned: Plan) -> Collection[str]:
-    """Return the keys of the operations that are ticked, or of all that the filter shows."""
-    if request.POST.get("all"):
-        shown = _filter(request)
-        return {entry.key for entry in planned.of(OperationChange.NEW) if shown.finds(entry)}
-    return set(request.POST.getlist("key"))
-
-
 def _shown(planned: Plan, chosen: OperationFilter) -> dict[str, Any]:
     new = planned.of(OperationChange.NEW)
     found = [entry for entry in new if chosen.finds(entry)]
@@ -142,8 +134,13 @@ def _shown(planned: Plan, chosen: OperationFilter) -> dict[str, Any]:
         "found": found[:MAX_SHOWN],
         "more": max(0, len(found) - MAX_SHOWN),
         "found_count": len(found),
-        "found_tokens": _tokens(found),
-        "changed": [_difference(entry) for entry in changed[:MAX_DIFFERENCES]],
+        "found_tokens": sum(entry.operation.tokens for entry in found if entry.operation),
+        "changed": [
+            ShownTool(
+                entry, [ShownChange(one.name, one.is_kept, diff.lines(one.base, one.theirs)) for one in entry.changes]
+            )
+            for entry in changed[:MAX_DIFFERENCES]
+        ],
         "changed_count": len(changed),
         "more_changed": max(0, len(changed) - MAX_DIFFERENCES),
         "removed": planned.of(OperationChange.REMOVED),
@@ -160,18 +157,6 @@ def _shown(planned: Plan, chosen: OperationFilter) -> dict[str, Any]:
         "schemes_diff": diff.lines(planned.source.schemes, planned.schemes) if planned.changes_schemes else [],
         "same_count": len(planned.of(OperationChange.SAME)),
     }
-
-
-def _tokens(entries: Sequence[Entry]) -> int:
-    return sum(entry.operation.tokens for entry in entries if entry.operation)
-
-
-def _difference(entry: Entry) -> ShownTool:
-    return ShownTool(entry, [_change(change) for change in entry.changes])
-
-
-def _change(change: FieldChange) -> ShownChange:
-    return ShownChange(change.name, change.is_kept, diff.lines(change.base, change.theirs))
 
 
 def _summary(done: AppliedCounts) -> str:

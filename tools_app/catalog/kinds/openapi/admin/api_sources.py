@@ -1,5 +1,6 @@
 """API sources: OpenAPI documents whose operations are tools of a tenant."""
 
+import re
 from typing import Any, ClassVar, Final
 
 import orjson
@@ -18,11 +19,12 @@ from tools_app.catalog.admin.samples import SampleAdmin, origin_of
 from tools_app.catalog.kinds.openapi.admin.api_operations import OperationsPage, operations_url
 from tools_app.catalog.kinds.openapi.documents.reader import UnreadableDocument
 from tools_app.catalog.kinds.openapi.sources import documents
-from tools_app.catalog.kinds.openapi.sources.settings import save_source, source_faults
+from tools_app.catalog.kinds.openapi.sources.documents import save_source
+from tools_app.catalog.models import SECRET_NAME
 from tools_app.models import ApiSource, Tenant
 from tools_app.web.admin.columns import cut_column, moment_column
 from tools_app.web.admin.decorators import button, column
-from tools_app.web.admin.fields import JsonTextField, LinesField, add_faults
+from tools_app.web.admin.fields import JsonTextField, LinesField
 from tools_app.web.admin.scoping import TenantFilter, json_block, writer
 from tools_app.web.admin.site import site
 
@@ -66,13 +68,7 @@ class ApiSourceForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean(self) -> dict[str, Any] | None:
         """Validate the settings, and that there is one document. Raises ValidationError."""
-        cleaned = super().clean()
-        if cleaned is None:
-            return cleaned
-        # A field that a reader may not change is not in the form.
-        for name in ("tenant", "name", "url", *SETTINGS, *OPTIONS):
-            if name in cleaned:
-                setattr(self.instance, name, cleaned[name])
+        cleaned = super().clean() or self.cleaned_data
         if cleaned.get("url") and cleaned.get("document"):
             self.add_error("document", "Choose a document, or enter its URL, not both.")
         is_new = self.instance._state.adding
@@ -82,17 +78,15 @@ class ApiSourceForm(forms.ModelForm):  # type: ignore[type-arg]
             and not (cleaned.get("url") or cleaned.get("document"))
         ):
             self.add_error("url", "Enter the URL of the document, or choose a file.")
-        add_faults(self, source_faults(self.instance))
-        if not {"tenant", "secrets"} & self.errors.keys():
-            self._check_secrets()
+        tenant = cleaned.get("tenant") or (self.instance.tenant if self.instance.tenant_id else None)
+        if tenant is not None:
+            # Who saves a source here expects that its tools can be called.
+            secrets = [one for one in (cleaned.get("secrets") or {}).values() if isinstance(one, str)]
+            named = {secret for secret in secrets if re.fullmatch(SECRET_NAME.regex, secret)}
+            there = set(tenant.secrets.filter(name__in=named).values_list("name", flat=True))
+            for name in sorted(named - there):
+                self.add_error("secrets", f"There is no secret {name}. Add it first.")
         return cleaned
-
-    def _check_secrets(self) -> None:
-        """Name the secrets that are missing: who saves a source here expects that its tools can be called."""
-        named = set(self.instance.secrets.values())
-        there = set(self.instance.tenant.secrets.filter(name__in=named).values_list("name", flat=True))
-        for name in sorted(named - there):
-            self.add_error("secrets", f"There is no secret {name}. Add it first.")
 
     def clean_name(self) -> str:
         """Return the name. Raises ValidationError if another source of the tenant has it."""
@@ -160,10 +154,10 @@ class ApiSourceAdmin(OperationsPage, SampleAdmin):
         known = tenant.api_sources.filter(name=SAMPLE).first()
         if known is not None:
             return self._has_sample(request, known)
-        if faults := source_faults(source):
-            self.message_user(
-                request, " ".join(one for problems in faults.values() for one in problems), messages.ERROR
-            )
+        try:
+            source.clean()
+        except ValidationError as problem:
+            self.message_user(request, " ".join(problem.messages), messages.ERROR)
             return HttpResponseRedirect(reverse("admin:tools_app_apisource_changelist"))
         generator: Any = SchemaGenerator()  # type: ignore[no-untyped-call]
         document = orjson.dumps(generator.get_schema(request=None, public=True), default=str)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tools_app.catalog.kinds.http.config import RESERVED_HEADERS
+from tools_app.catalog.kinds.openapi.config import VARIABLE
 from tools_app.catalog.kinds.openapi.documents import lowering, media_types, naming
 from tools_app.catalog.kinds.openapi.documents.document import (
     Document,
@@ -173,12 +174,12 @@ class ArgumentReader:
     def _add_missing(self, found: Arguments, path: str) -> None:
         """Add the variables of the path that the document does not declare, as strings."""
         declared = {one["name"] for one in found.parameters if one["place"] == "path"}
-        used = set(path_variables(path))
+        used = set(VARIABLE.findall(path))
         for one in [one for one in found.parameters if one["place"] == "path" and one["name"] not in used]:
             found.parameters.remove(one)
             del found.properties[one["argument"]]
             found.required.remove(one["argument"])
-        for name in path_variables(path):
+        for name in VARIABLE.findall(path):
             if name not in declared:
                 declared.add(name)
                 argument = found.add(name, "path", {"type": "string"}, required=True)
@@ -380,14 +381,6 @@ class PlainObject:
     pointer: str
     properties: dict[str, tuple[Any, str]] = field(default_factory=dict)
     required: set[str] = field(default_factory=set)
-
-
-def path_variables(path: str) -> Iterator[str]:
-    """Yield the names in braces of a path."""
-    for part in path.split("{")[1:]:
-        name, closes, _ = part.partition("}")
-        if closes and name:
-            yield name
 
 
 def _is_binary(schema: dict[str, Any]) -> bool:

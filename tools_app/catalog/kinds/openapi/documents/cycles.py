@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import orjson
 
-from tools_app.catalog.kinds.openapi.documents.components import strongly_connected
 from tools_app.catalog.kinds.openapi.documents.document import mapping
 from tools_app.catalog.kinds.openapi.documents.schemas import (
     ANY_SCHEMA,
@@ -18,6 +17,7 @@ from tools_app.catalog.kinds.openapi.documents.schemas import (
     SUBSCHEMA_KEYWORDS,
     SUBSCHEMA_LISTS,
     SUBSCHEMA_MAPS,
+    strongly_connected,
 )
 from tools_app.protocol import schema_bounds
 

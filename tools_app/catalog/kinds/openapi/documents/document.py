@@ -1,6 +1,5 @@
 """An OpenAPI document and the references within it."""
 
-from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -58,7 +57,9 @@ class Document:
         if not reference.startswith("#"):
             raise InvalidDocument(pointer, self._elsewhere(reference))
         node: Any = self.root
-        for name in _segments(reference):
+        pointed = unquote(reference[1:])
+        for segment in pointed.removeprefix("/").split("/") if pointed else ():
+            name = segment.replace("~1", "/").replace("~0", "~")
             if isinstance(node, dict) and name in node:
                 node = node[name]
             elif isinstance(node, list) and name.isdecimal() and len(name) < len("1000000") and int(name) < len(node):
@@ -99,14 +100,6 @@ def _as_written(reference: str) -> str:
     name, _, rest = reference.removeprefix(prefix).partition("/")
     unescaped = name.replace("~1", "/").replace("~0", "~")
     return f"{unescaped}#/{rest}" if rest else unescaped
-
-
-def _segments(reference: str) -> Iterator[str]:
-    pointer = unquote(reference[1:])
-    if not pointer:
-        return
-    for segment in pointer.removeprefix("/").split("/"):
-        yield segment.replace("~1", "/").replace("~0", "~")
 
 
 def mapping(value: Any) -> dict[str, Any]:

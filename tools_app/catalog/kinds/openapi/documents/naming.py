@@ -1,7 +1,8 @@
 """Names of tools and of their arguments, within what clients and models accept."""
 
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container
+from itertools import chain, count
 from typing import Final
 
 # Clients prefix a name with that of their server, and allow 64 characters in all.
@@ -23,16 +24,10 @@ def tool_name(operation_id: str, method: str, path: str) -> str:
 
 def unique_name(name: str, taken: Container[str], most: int = MAX_NAME) -> str:
     """Return a name that is not taken: itself, or with a number, which counts in its length."""
-    return next(one for one in _numbered(name, most) if one not in taken)
+    suffixes = chain([""], (f"_{number}" for number in count(2)))
+    return next(one for suffix in suffixes if (one := name[: most - len(suffix)] + suffix) not in taken)
 
 
 def argument_name(name: str) -> str:
     """Return the name of an argument for a parameter or a property, before collisions are settled."""
     return _NOT_IN_ARGUMENTS.sub("_", name).strip("_")[:MAX_ARGUMENT] or "value"
-
-
-def _numbered(name: str, most: int) -> Iterator[str]:
-    yield name[:most]
-    for number in range(2, 1_000_000):
-        suffix = f"_{number}"
-        yield name[: most - len(suffix)] + suffix

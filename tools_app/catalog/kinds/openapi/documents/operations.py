@@ -11,9 +11,9 @@ from urllib.parse import parse_qsl, quote, urlencode
 import msgspec
 import orjson
 
-from tools_app.catalog.kinds.http.config import ConfigProblem
+from tools_app.catalog.kinds.http.config import ConfigProblem, is_header
 from tools_app.catalog.kinds.openapi.config import parse_operation
-from tools_app.catalog.kinds.openapi.documents import cycles, naming, security
+from tools_app.catalog.kinds.openapi.documents import cycles, lowering, naming
 from tools_app.catalog.kinds.openapi.documents.arguments import ArgumentReader, Arguments
 from tools_app.catalog.kinds.openapi.documents.document import (
     Document,
@@ -140,7 +140,7 @@ class _Parser:
         self._outputs = OutputReader(document) if options.output_schemas else None
         self._schemas = Schemas(document)
         self._arguments = ArgumentReader(document, self._schemas)
-        self._schemes = sanitized_json(security.schemes_of(document))
+        self._schemes = sanitized_json(schemes_of(document))
         self._names: set[str] = set()
         self._bytes = 0
 
@@ -165,7 +165,7 @@ class _Parser:
                 skipped.append(Skipped(key, pointer, "It is nested too deeply."))
         about = mapping(self._document.root.get("info"))
         title, version = (for_column(text_of(about.get(name)), MAX_TITLE) for name in ("title", "version"))
-        servers = sanitized_json(security.servers_of(self._document))
+        servers = sanitized_json(servers_of(self._document))
         unselected = len(found) - len(selected)
         return Parsed(title, version, servers, self._schemes, operations, skipped, self._options, unselected)
 
@@ -262,16 +262,80 @@ class _Parser:
         pairs = parse_qsl(query, keep_blank_values=True)
         fixed = [(name, value) for name, value in pairs if name not in given and "{" not in value]
         servers: Any = next((one for one in (operation.get("servers"), item.get("servers")) if listing(one)), [])
-        server = None if self._document.is_old else next(filter(None, map(security.server_of, listing(servers))), None)
+        server = None if self._document.is_old else next(filter(None, map(server_of, listing(servers))), None)
         return {
             "method": method,
             "path": path,
             "parameters": arguments.parameters,
             **({"body": arguments.body} if arguments.body else {}),
-            "security": security.requirements_of(self._document, operation, self._schemes),
+            "security": requirements_of(self._document, operation, self._schemes),
             **({"server": server} if server else {}),
             **({"fixed_query": urlencode(fixed, quote_via=quote)} if fixed else {}),
         }
+
+
+MAX_SERVERS: Final = 50
+MAX_SCHEMES: Final = 50
+MAX_VARIABLES: Final = 20
+
+
+def schemes_of(document: Document) -> dict[str, dict[str, str]]:
+    """Return the security schemes by name: where a credential is sent. Others, such as mutual TLS, are left out."""
+    if document.is_old:
+        found = lowering.schemes(document.root)
+    else:
+        found = mapping(mapping(document.root.get("components")).get("securitySchemes"))
+    schemes: dict[str, dict[str, str]] = {}
+    for name, scheme in list(found.items())[:MAX_SCHEMES]:
+        try:
+            whole, _ = document.object_at(scheme, joined("#/components/securitySchemes", name))
+        except InvalidDocument:
+            continue
+        if sent := _sent(whole):
+            schemes[name] = sent
+    return schemes
+
+
+def _sent(scheme: dict[str, Any]) -> dict[str, str] | None:
+    match scheme.get("type"):
+        case "apiKey" if text_of(scheme.get("in")) in {"header", "query", "cookie"}:
+            kind, name = str(scheme["in"]), text_of(scheme.get("name"))[:200]
+            return {"kind": kind, "name": name} if name and (kind != "header" or is_header(name)) else None
+        case "http" if text_of(scheme.get("scheme")).lower() in {"basic", "bearer"}:
+            return {"kind": text_of(scheme["scheme"]).lower(), "name": "Authorization"}
+        case "oauth2" | "openIdConnect":
+            return {"kind": "bearer", "name": "Authorization"}
+    return None
+
+
+def requirements_of(document: Document, operation: dict[str, Any], known: dict[str, Any]) -> list[list[str]]:
+    """Return the alternatives of an operation's security, each a list of schemes; an empty one needs no credential."""
+    wanted = operation.get("security", document.root.get("security"))
+    alternatives = []
+    for alternative in listing(wanted):
+        names = list(mapping(alternative))
+        if all(name in known for name in names):
+            alternatives.append(names)
+    return alternatives
+
+
+def servers_of(document: Document) -> list[dict[str, Any]]:
+    """Return the servers of a document, each with its variables."""
+    found = lowering.servers(document.root) if document.is_old else listing(document.root.get("servers"))
+    return [server for one in found[:MAX_SERVERS] if (server := server_of(one))]
+
+
+def server_of(server: Any) -> dict[str, Any] | None:
+    """Return a server with its variables: the default of each, and the values that it may have."""
+    url = text_of(mapping(server).get("url"))
+    if not url:
+        return None
+    variables = {}
+    for name, variable in list(mapping(mapping(server).get("variables")).items())[:MAX_VARIABLES]:
+        allowed = [text for text in map(text_of, listing(mapping(variable).get("enum"))) if text]
+        default = text_of(mapping(variable).get("default")) or next(iter(allowed), "")
+        variables[name] = {"default": default, **({"enum": allowed} if allowed else {})}
+    return {"url": url, "variables": variables}
 
 
 def _described(method: str, item: dict[str, Any]) -> Any:

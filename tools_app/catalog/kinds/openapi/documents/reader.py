@@ -7,7 +7,6 @@ long as the document with all of them written out stays within the bound on valu
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator
 from typing import Any, Final
 
 import orjson
@@ -38,16 +37,27 @@ def read(data: bytes) -> Any:
     if len(data) > MAX_BYTES:
         raise UnreadableDocument(TOO_LARGE)
     data = data.removeprefix(BOM_UTF8)
-    value = _json(data) if data.lstrip()[:1] in {b"{", b"["} else _yaml(data)
-    _check_bounds(value)
-    return value
-
-
-def _json(data: bytes) -> Any:
-    try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError as problem:
-        raise UnreadableDocument(f"The document is not valid JSON: {problem}.") from problem
+    if data.lstrip()[:1] in {b"{", b"["}:
+        try:
+            value = orjson.loads(data)
+        except orjson.JSONDecodeError as problem:
+            raise UnreadableDocument(f"The document is not valid JSON: {problem}.") from problem
+    else:
+        value = _yaml(data)
+    level, count = [value], 0
+    for _ in range(MAX_DEPTH + 1):
+        count += len(level)
+        if count > MAX_VALUES:
+            raise UnreadableDocument(TOO_MANY)
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return value
+    raise UnreadableDocument(TOO_DEEP)
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # chosen at run time
@@ -104,7 +114,9 @@ def _yaml(data: bytes) -> Any:
     except UnicodeDecodeError as problem:
         raise UnreadableDocument("The document is not UTF-8 text.") from problem
     try:
-        _check_growth(text)
+        growth = _Growth()
+        for event in yaml.parse(text, Loader=_Loader):
+            growth.add(event)
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader with less in it
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
@@ -157,26 +169,3 @@ class _Growth:
 def _where(event: yaml.Event) -> str:
     mark = event.start_mark
     return f"Line {mark.line + 1}: " if mark else ""
-
-
-def _check_growth(text: str) -> None:
-    growth = _Growth()
-    for event in yaml.parse(text, Loader=_Loader):
-        growth.add(event)
-
-
-def _check_bounds(value: Any) -> None:
-    """Check depth and number of values. Raises UnreadableDocument."""
-    level, count = [value], 0
-    for _ in range(MAX_DEPTH + 1):
-        count += len(level)
-        if count > MAX_VALUES:
-            raise UnreadableDocument(TOO_MANY)
-        level = [inner for one in level if isinstance(one, dict | list) for inner in _inner(one)]
-        if not level:
-            return
-    raise UnreadableDocument(TOO_DEEP)
-
-
-def _inner(value: dict[str, Any] | list[Any]) -> Iterator[Any]:
-    yield from value.values() if isinstance(value, dict) else value

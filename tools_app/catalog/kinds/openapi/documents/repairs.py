@@ -43,7 +43,8 @@ def repair(schema: dict[str, Any], converted: dict[str, Any]) -> Iterator[str]:
     types = {declared} if isinstance(declared, str) else set(declared or ())
     if not types:
         return
-    if "array" in types and _are_scalars(converted.get("enum")):
+    values = listing(converted.get("enum"))
+    if "array" in types and values and not any(isinstance(one, list) or one is None for one in values):
         yield "The values of an array were taken as those of its items."
         items = converted.get("items")
         enum = converted.pop("enum")
@@ -71,10 +72,6 @@ def _pattern(pattern: Any, converted: dict[str, Any]) -> Iterator[str]:
         converted["pattern"] = text
     elif text:
         yield f"The pattern was left out: {problem}."
-
-
-def _are_scalars(values: Any) -> bool:
-    return bool(values) and all(not isinstance(one, list) and one is not None for one in listing(values))
 
 
 def _values(converted: dict[str, Any], types: set[str]) -> Iterator[str]:

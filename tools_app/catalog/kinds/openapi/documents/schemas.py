@@ -6,13 +6,13 @@ service checks the request anyway.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 import orjson
 
-from tools_app.catalog.kinds.openapi.documents.components import strongly_connected
 from tools_app.catalog.kinds.openapi.documents.document import (
     Document,
     InvalidDocument,
@@ -20,9 +20,9 @@ from tools_app.catalog.kinds.openapi.documents.document import (
     joined,
     listing,
     mapping,
+    text_of,
 )
 from tools_app.catalog.kinds.openapi.documents.repairs import TYPE_HINTS, TYPES, is_number, repair
-from tools_app.catalog.kinds.openapi.documents.subtypes import Subtypes, discriminating_property
 from tools_app.catalog.validation.sizes import has_exact_numbers
 from tools_app.core.sanitize import for_column
 
@@ -31,14 +31,6 @@ MAX_TEXT: Final = 2000
 # The definitions of one tool. Those that do not fit are replaced by a schema that accepts anything.
 MAX_DEFINITIONS_BYTES: Final = 160 * 1024
 ANY_SCHEMA: Final = "Any value; see the documentation of the API."
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-
-
-def _are_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 KEPT_KEYWORDS: Final[dict[str, Callable[[Any], bool]]] = {
@@ -55,9 +47,12 @@ KEPT_KEYWORDS: Final[dict[str, Callable[[Any], bool]]] = {
     "exclusiveMinimum": is_number,
     "exclusiveMaximum": is_number,
     "multipleOf": lambda value: is_number(value) and value > 0,
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _is_count),
+    **dict.fromkeys(
+        ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53,
+    ),
     "uniqueItems": lambda value: isinstance(value, bool),
-    "required": _are_names,
+    "required": lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
 }
 SUBSCHEMA_KEYWORDS: Final = frozenset(
     {"items", "additionalProperties", "not", "propertyNames", "contains", "if", "then", "else"}
@@ -113,6 +108,126 @@ class _Combined:
         """Add what another schema of the same value says."""
         self.hidden |= other.hidden
         self.is_closed |= other.is_closed
+
+
+def strongly_connected(edges: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Return for each name the one that stands for its strongly connected component (Kosaraju).
+
+    A name comes after those that it leads to, but for those of its own component.
+    """
+    order: list[str] = []
+    seen: set[str] = set()
+    for root in edges:
+        if root in seen:
+            continue
+        seen.add(root)
+        path = [(root, iter(edges[root]))]
+        while path:
+            name, rest = path[-1]
+            following = next((one for one in rest if one not in seen), None)
+            if following is None:
+                order.append(name)
+                path.pop()
+            else:
+                seen.add(following)
+                path.append((following, iter(edges[following])))
+    back: dict[str, list[str]] = {name: [] for name in edges}
+    for name, targets in edges.items():
+        for to in targets:
+            back[to].append(name)
+    groups = dict.fromkeys(order, "")
+    for root in reversed(order):
+        waiting = [root]
+        while waiting:
+            name = waiting.pop()
+            if not groups[name]:
+                groups[name] = root
+                waiting += back[name]
+    return groups
+
+
+class Subtypes:
+    """Finds the subtypes of the schemas of a document."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+
+    @cached_property
+    def _children(self) -> dict[str, list[str]]:
+        """The references of the named schemas that refer to another in `allOf`, by the reference of that."""
+        children: dict[str, list[str]] = {}
+        for reference, schema in self._named():
+            for one in listing(mapping(schema).get("allOf")):
+                base = mapping(one).get("$ref")
+                if isinstance(base, str) and base != reference:
+                    children.setdefault(base, []).append(reference)
+        return children
+
+    @cached_property
+    def _all(self) -> frozenset[str]:
+        return frozenset(reference for children in self._children.values() for reference in children)
+
+    def _named(self) -> Iterator[tuple[str, Any]]:
+        root = self._document.root
+        prefix = "#/definitions/" if self._document.is_old else "#/components/schemas/"
+        named = root.get("definitions") if self._document.is_old else mapping(root.get("components")).get("schemas")
+        for name, schema in mapping(named).items():
+            self._document.spend()
+            yield prefix + escaped(name), schema
+
+    def is_subtype(self, reference: str) -> bool:
+        """Whether a named schema refers to another one in `allOf`."""
+        return reference in self._all
+
+    def below(self, reference: str) -> dict[str, None]:
+        """Return the references of the schemas that refer to this one in `allOf`, directly or through others."""
+        found: dict[str, None] = {}
+        waiting = [reference]
+        while waiting:
+            for one in self._children.get(waiting.pop(0), ()):
+                self._document.spend()
+                if one not in found and one != reference:
+                    found[one] = None
+                    waiting.append(one)
+        return found
+
+    def of(self, schema: dict[str, Any], reference: str) -> dict[str, str]:
+        """Return the references of the subtypes of a schema, by the values of its discriminator."""
+        discriminator = schema.get("discriminator")
+        named = {
+            value: self._target(text_of(target), reference)
+            for value, target in mapping(mapping(discriminator).get("mapping")).items()
+        }
+        found = {value: target for value, target in named.items() if target not in {"", reference}}
+        mapped = set(named.values())
+        for one in self.below(reference):
+            if one not in mapped:
+                value = one.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+                own = mapping(self._document.target(one, reference)).get("x-ms-discriminator-value")
+                found.setdefault(text_of(own) or value, one)
+        return found
+
+    def _target(self, named: str, reference: str) -> str:
+        """Return the reference that a value of the mapping stands for, which may be a name; "" if there is none."""
+        prefix = "#/definitions/" if self._document.is_old else "#/components/schemas/"
+        for candidate in (named, prefix + escaped(named)):
+            if candidate.startswith("#"):
+                try:
+                    self._document.target(candidate, reference)
+                except ValueError:
+                    continue
+                return candidate
+        return ""
+
+
+def discriminating_property(schema: dict[str, Any]) -> str:
+    """Return the name of the property that tells the subtypes apart; "" if the document does not say."""
+    discriminator = schema.get("discriminator")
+    return (
+        text_of(mapping(discriminator).get("propertyName"))
+        if isinstance(discriminator, dict)
+        else text_of(discriminator)
+    )
 
 
 class Schemas:
@@ -341,7 +456,11 @@ class Schemas:
                     if not (place.is_part and self._is_subtype(one, place.reference))
                 ]
                 if members:
-                    _combine(converted, SUBSCHEMA_LISTS[name], members)
+                    keyword = SUBSCHEMA_LISTS[name]
+                    if keyword in converted:
+                        converted.setdefault("allOf", []).append({keyword: members})
+                    else:
+                        converted[keyword] = members
 
     def _member(self, schema: dict[str, Any], keyword: str, place: _Place) -> _Place:
         """Return the place of the members of `allOf`, `anyOf` or `oneOf`: parts, unless they say everything alone."""
@@ -367,13 +486,6 @@ def _open(schema: dict[str, Any], converted: dict[str, Any], place: _Place) -> N
     undeclared = set(converted.get("required", ())) - mapping(schema.get("properties")).keys()
     if place.is_part or COMBINING & converted.keys() or undeclared:
         del converted["additionalProperties"]
-
-
-def _combine(converted: dict[str, Any], keyword: str, inner: list[Any]) -> None:
-    if keyword in converted:
-        converted.setdefault("allOf", []).append({keyword: inner})
-    else:
-        converted[keyword] = inner
 
 
 def _tidy(schema: dict[str, Any], converted: dict[str, Any]) -> None:

@@ -1,14 +1,17 @@
 """Documents of API sources: fetched or uploaded, parsed, and stored as revisions.
 
-`read_revision` takes seconds for a large document, and longer for a slow server: `catalog.kinds.openapi.reading` runs
-it in workers, beside calls, and a command runs it itself.
+`read_revision` takes seconds for a large document, and longer for a slow server. A command runs it itself; otherwise
+workers do, beside calls, in threads that run none. A revision waits in the database until a process claims it. Slow
+servers of a tenant, however many, keep one thread of one process, and no call waits for it.
 """
 
 import hashlib
 import logging
 import zlib
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from time import monotonic
 from typing import Final
 from uuid import UUID
@@ -20,6 +23,7 @@ from django.db import DatabaseError, transaction
 from django.db.models import Max
 from django.utils import timezone
 
+from tools_app.audit.changes import changes
 from tools_app.catalog.kinds.http.response import SUCCESSES
 from tools_app.catalog.kinds.openapi.documents.bundle import bundled
 from tools_app.catalog.kinds.openapi.documents.operations import Parsed, ParseOptions, parse
@@ -29,6 +33,8 @@ from tools_app.core.http.client import Outbound, RequestPolicy
 from tools_app.core.http.errors import RequestFailed
 from tools_app.core.http.redirects import exchange_following
 from tools_app.core.http.urls import InvalidUrl, parse_url
+from tools_app.core.process.runtime import Service
+from tools_app.core.process.threads import start_thread
 from tools_app.core.telemetry.secret_names import Scrubber
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState
 
@@ -40,6 +46,10 @@ IDLE_SECONDS: Final = 10.0
 # A revision that no worker has read for this long counts as failed.
 READ_WITHIN: Final = timedelta(minutes=5)
 MAX_REVISIONS: Final = 10
+POLL_SECONDS: Final = 0.5
+MAX_CONCURRENT: Final = 4
+# Tenants whose turn is remembered.
+MAX_SERVED: Final = 10_000
 HEADERS: Final = (
     ("User-Agent", "mcphub"),
     ("Accept", "application/json, application/yaml;q=0.9, */*;q=0.5"),
@@ -47,6 +57,14 @@ HEADERS: Final = (
 )
 TOO_SLOW: Final = f"The documents could not be fetched within {FETCH_TIMEOUT_SECONDS:g} seconds."
 NOT_READ: Final = "The document was not read. Check that a worker is running, then refresh the source."
+
+
+def save_source(source: ApiSource) -> ApiSource:
+    """Save a source. The caller has validated it."""
+    with changes.change_log_transaction():
+        source.updated_at = timezone.now()
+        source.save()
+    return source
 
 
 def add_revision(source: ApiSource, by: User | None = None, data: bytes | None = None) -> ApiSourceRevision:
@@ -201,3 +219,49 @@ def _fetched(address: str, policy: RequestPolicy) -> bytes:
     if reply.status not in SUCCESSES:
         raise RequestFailed(f"HTTP {reply.status} for the URL of the document.")
     return reply.body
+
+
+class DocumentReader:
+    """Claims the revisions that wait, and reads each in a thread of its own."""
+
+    def __init__(self) -> None:
+        # The revisions that are being read, by their tenants, and when a tenant was served last.
+        self._reading: dict[UUID, UUID] = {}
+        self._served: dict[UUID, float] = {}
+
+    def run(self) -> None:
+        """Claim what waits, as far as there are threads for it."""
+        while len(self._reading) < MAX_CONCURRENT:
+            revision = claim(self._served, list(self._reading))
+            if revision is None:
+                return
+            tenant_id = revision.source.tenant_id
+            if len(self._served) >= MAX_SERVED:
+                self._served.clear()
+            self._served[tenant_id] = monotonic()
+            self._reading[tenant_id] = revision.pk
+            start_thread("document", partial(self._read, revision))
+
+    def stop(self) -> None:
+        """Leave to other processes what is not read yet: a process that ends does not wait for it."""
+        with suppress(Exception):
+            unclaim(list(self._reading.values()))
+
+    def _read(self, revision: ApiSourceRevision) -> None:
+        try:
+            read_revision(revision.pk)
+        except Exception as problem:  # noqa: BLE001 - the database may be away for a while
+            log.warning("The document of the API source %s was not read: %s", revision.source_id, problem)
+        finally:
+            del self._reading[revision.source.tenant_id]
+
+
+# The reader of this process, if it is a worker or has one.
+reader = Service(DocumentReader, DocumentReader.stop)
+
+
+def read_waiting() -> None:
+    """Read the documents that wait, if this process reads any."""
+    running = reader.running()
+    if running is not None:
+        running.run()

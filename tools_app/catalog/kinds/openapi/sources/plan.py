@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from django.contrib.auth.models import User
@@ -20,14 +20,11 @@ from django.utils import timezone
 from tools_app.catalog import authoring, compiled
 from tools_app.catalog.kinds.openapi.documents import naming
 from tools_app.catalog.kinds.openapi.documents.operations import Operation, Skipped
-from tools_app.catalog.kinds.openapi.sources.documents import parsed_of
+from tools_app.catalog.kinds.openapi.kind import GENERATED, OVERRIDABLE, OperationKind
+from tools_app.catalog.kinds.openapi.sources.documents import parsed_of, save_source
 from tools_app.catalog.validation.reserved import reserved_names
 from tools_app.catalog.versioned import check_count
-from tools_app.models import ApiSource, ApiSourceRevision, RevisionState, Tool, ToolKind
-
-# Fields that people may override.
-OVERRIDABLE: Final = ("title", "description", "input_schema", "output_schema", "annotations")
-GENERATED: Final = (*OVERRIDABLE, "config")
+from tools_app.models import ApiSource, ApiSourceRevision, RevisionState, Tool
 
 
 class OperationChange(StrEnum):
@@ -244,21 +241,23 @@ def apply(
         if source is None or fingerprint(source, source.tools.exclude(operation="")) != planned.fingerprint:
             raise ApplyError("The source or its tools have changed since the preview. Preview the changes again.")
         new = [entry for entry in planned.of(OperationChange.NEW) if wanted is None or entry.key in wanted]
-        _check_room(source, len(new))
+        try:
+            check_count(Tool, source.tenant.tools.count() + len(new))
+        except ValidationError as problem:
+            raise ApplyError(problem.messages[0]) from problem
         authoring.create_tools([_tool(source, entry, enabled=entry.key in enabled) for entry in new], by)
         done.imported.extend(new)
         for entry in planned.entries:
             if entry.tool is not None:
                 _renew(entry, entry.tool, by, done, enabled=entry.key in enabled)
-        _note(source, planned)
+        # What the applied document says of servers and credentials.
+        values = {"servers": planned.servers, "schemes": planned.schemes, "revision": planned.revision.number}
+        if any(getattr(source, name) != value for name, value in values.items()):
+            for name, value in values.items():
+                setattr(source, name, value)
+            save_source(source)
+        ApiSourceRevision.objects.filter(pk=planned.revision.pk, applied_at=None).update(applied_at=timezone.now())
     return done
-
-
-def _check_room(source: ApiSource, more: int) -> None:
-    try:
-        check_count(Tool, source.tenant.tools.count() + more)
-    except ValidationError as problem:
-        raise ApplyError(problem.messages[0]) from problem
 
 
 def _tool(source: ApiSource, entry: Entry, *, enabled: bool) -> Tool:
@@ -268,7 +267,7 @@ def _tool(source: ApiSource, entry: Entry, *, enabled: bool) -> Tool:
     return Tool(
         tenant=source.tenant,
         name=entry.name,
-        kind=ToolKind.OPERATION,
+        kind=OperationKind.name,
         enabled=enabled,
         source=source,
         operation=entry.key,
@@ -296,14 +295,3 @@ def _renew(entry: Entry, tool: Tool, by: User | None, done: AppliedCounts, *, en
     tool.enabled = tool.enabled or is_switched
     authoring.save_tool(tool, by)
     (done.enabled if is_switched else done.changed).append(entry)
-
-
-def _note(source: ApiSource, planned: Plan) -> None:
-    """Note in the source which revision was applied, and what it says of servers and credentials."""
-    values = {"servers": planned.servers, "schemes": planned.schemes, "revision": planned.revision.number}
-    if any(getattr(source, name) != value for name, value in values.items()):
-        for name, value in values.items():
-            setattr(source, name, value)
-        source.updated_at = timezone.now()
-        source.save()
-    ApiSourceRevision.objects.filter(pk=planned.revision.pk, applied_at=None).update(applied_at=timezone.now())
