@@ -139,7 +139,7 @@ def _read_only(connection, **_signal: object) -> None:
 def test_many_who_ask_are_answered_by_one_look(client, monkeypatch):
     looks: list[int] = []
     monkeypatch.setattr(readiness, "KEEP_SECONDS", 60.0)
-    monkeypatch.setattr(readiness, "_last", readiness._Look())
+    monkeypatch.setattr(readiness, "_last", readiness._Results())
     monkeypatch.setitem(readiness.PARTS, "broker", lambda: looks.append(1))
 
     assert [client.get("/readyz").status_code for _ in range(20)] == [200] * 20
