@@ -101,16 +101,16 @@ MIDDLEWARE = [
     # Measures the whole time of a page.
     # Outermost, so that files, redirects and errors get the headers too.
     "csp.middleware.CSPMiddleware",
-    "tools_app.web.admin.response_headers.response_headers",
+    "tools_app.web.middleware.response_headers",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "tools_app.web.admin.actor_middleware.acting_person",
+    "tools_app.web.middleware.acting_person",
     "allauth.account.middleware.AccountMiddleware",
-    "tools_app.web.admin.time_zone.viewers_zone",
+    "tools_app.web.middleware.viewers_zone",
     "django.contrib.messages.middleware.MessageMiddleware",
     "tools_app.identity.sign_in.required_factor.RequiredFactor",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -308,7 +308,7 @@ AUTH_PASSWORD_VALIDATORS = [
 # Files served from the root, such as `/favicon.ico`.
 WHITENOISE_ROOT = CHECKOUT / "tools_app" / "static" / "tools_app" / "root"
 
-# The policy of pages, none of which has an inline script. `tools_app.web.admin.response_headers` has the policy of all
+# The policy of pages, none of which has an inline script. `tools_app.web.middleware` has the policy of all
 # other responses.
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -366,12 +366,12 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
     "ENUM_NAME_OVERRIDES": {
         "CallStatusEnum": "tools_app.models.CallStatus",
-        "KeyStatusEnum": "tools_app.tenants.api.keys.STATES",
+        "KeyStatusEnum": "tools_app.tenants.serializers.KEY_STATES",
         "ResourceKindEnum": "tools_app.models.ResourceKind",
         "AlertKindEnum": "tools_app.models.AlertKind",
         "AlertDestinationKindEnum": "tools_app.models.DestinationKind",
         "AlertDeliveryStatusEnum": "tools_app.models.DeliveryStatus",
-        "InvitationStatusEnum": "tools_app.tenants.api.invitations.STATES",
+        "InvitationStatusEnum": "tools_app.tenants.serializers.INVITATION_STATES",
         "ExportStateEnum": "tools_app.models.ExportState",
         "ApiSourceStateEnum": "tools_app.models.RevisionState",
         "UpstreamCredentialKindEnum": "tools_app.models.CredentialKind",
@@ -382,7 +382,7 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "none", "filter": True, "validatorUrl": None},
-    "PREPROCESSING_HOOKS": ["tools_app.web.api.openapi.ours"],
+    "PREPROCESSING_HOOKS": ["tools_app.web.api.openapi.own_endpoints"],
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "tools_app.web.api.openapi.complete",

@@ -8,7 +8,7 @@ from django.views.generic import RedirectView
 
 from tools_app.tenants import views as invitation_views
 from tools_app.web.admin.site import site
-from tools_app.web.documentation.admin import views as documentation
+from tools_app.web.documentation import views as documentation
 
 handler400 = "tools_app.web.admin.errors.bad_request"
 handler403 = "tools_app.web.admin.errors.permission_denied"

@@ -16,14 +16,14 @@ import httpx
 import pytest
 import redis
 
-from tests.access.limit_stores import *  # noqa: F403 - the tests of every store
-from tests.access.limit_stores import LEASE, SHORT, Outlast, Stores, places, rate
 from tests.clock import Clock
 from tests.faults.servers import OwnRedis
 from tests.services.caller import Caller
 from tests.services.conftest import REDIS_URL, Hub, started
 from tests.services.stack import Stack
 from tests.services.stack import eventually as eventually_true
+from tests.tenants.limit_stores import *  # noqa: F403 - the tests of every store
+from tests.tenants.limit_stores import LEASE, SHORT, Outlast, Stores, places, rate
 from tools_app.core import circuit_breaker
 from tools_app.tenants.limits import limits
 from tools_app.tenants.limits import redis as limits_redis
@@ -88,7 +88,10 @@ def test_what_waits_on_one_loop_goes_out_together(
 
 def test_a_connection_that_redis_has_closed_is_opened_again(stores: Stores, own_redis: OwnRedis) -> None:
     mine = stores(RedisStore(own_redis.url, "closed"))
-    for acquire in (lambda: stores.taken(mine, rate("one", 9, 60)), lambda: mine.take_here([rate("one", 9, 60)], 1)):
+    for acquire in (
+        lambda: stores.taken(mine, rate("one", 9, 60)),
+        lambda: mine.take_blocking([rate("one", 9, 60)], 1),
+    ):
         assert acquire() is None
         own_redis.client.client_kill_filter(_type="normal", skipme=True)
         assert acquire() is None
@@ -99,7 +102,7 @@ def test_a_connection_that_redis_has_closed_is_opened_again(stores: Stores, own_
 def test_a_connection_that_breaks_while_a_thread_uses_it_is_tried_once_more(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert store.take_here([rate("one", 9, 60)], 1) is None
+    assert store.take_blocking([rate("one", 9, 60)], 1) is None
     read, broken = redis.Connection.read_response, [redis.ConnectionError("closed")]
 
     def once_broken(connection: Any, *args: Any, **options: Any) -> Any:
@@ -108,7 +111,7 @@ def test_a_connection_that_breaks_while_a_thread_uses_it_is_tried_once_more(
         return read(connection, *args, **options)
 
     monkeypatch.setattr(redis.Connection, "read_response", once_broken)
-    assert store.take_here([rate("one", 9, 60)], 1) is None
+    assert store.take_blocking([rate("one", 9, 60)], 1) is None
     assert not broken
     assert not store.circuit.is_open
 
@@ -249,20 +252,20 @@ def test_while_redis_is_away_threads_and_event_loops_count_together_in_this_proc
     away: RedisStore, stores: Stores
 ) -> None:
     wide, narrow = rate("wide", 100, 60), rate("narrow", 3, 60)
-    assert away.take_here([wide, narrow], 2) is None
+    assert away.take_blocking([wide, narrow], 2) is None
     assert stores.taken(away, narrow) is None
-    for which, wait in (away.take_here([wide, narrow], 1), stores.taken(away, wide, narrow)):
+    for which, wait in (away.take_blocking([wide, narrow], 1), stores.taken(away, wide, narrow)):
         assert which == 1
         assert 50 < wait <= 60
 
 
-@pytest.mark.parametrize("request_of", ["take", "take_here", "acquire", "acquire_here", "release", "renew"])
+@pytest.mark.parametrize("request_of", ["take", "take_blocking", "acquire", "acquire_here", "release", "renew"])
 def test_whoever_finds_redis_away_spares_the_others_the_wait(
     away: RedisStore, stores: Stores, caplog: pytest.LogCaptureFixture, request_of: str
 ) -> None:
     requests: dict[str, Callable[[], object]] = {
         "take": lambda: stores.taken(away, rate("one", 1)),
-        "take_here": lambda: away.take_here([rate("one", 1)], 1),
+        "take_blocking": lambda: away.take_blocking([rate("one", 1)], 1),
         "acquire": lambda: stores.held(away, "a", places("one", 1)),
         "acquire_here": lambda: away.acquire_here([places("one", 1)], "a", LEASE),
         "release": lambda: away.release(["one"], "a"),
@@ -283,7 +286,7 @@ def test_while_redis_is_known_to_be_away_no_thread_asks_it(away: RedisStore, mon
         raise redis.ConnectionError("away")
 
     monkeypatch.setattr(away, "_script", script)
-    away.take_here([rate("one", 1)], 1)
+    away.take_blocking([rate("one", 1)], 1)
     away.acquire_here([places("one", 1)], "a", LEASE)
     away.renew("one", ["a"], LEASE, again=True)
     away.release(["one"], "a")

@@ -11,7 +11,7 @@ from tests.services.stack import Stack
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 LIMIT_SECONDS = 900.0
 # A user of each role, with the arguments that create it and the phases to run. An operator creates nothing to follow.
-# The phase "coverage" tries each bound of each field, which `tests/api/test_field_bounds.py` does in no time.
+# The phase "coverage" tries each bound of each field, which `tests/web/test_field_bounds.py` does in no time.
 PEOPLE = {
     "superuser": ("is_superuser=True", "examples,fuzzing,stateful"),
     "operator": ("is_superuser=False", "examples,fuzzing"),

@@ -36,7 +36,14 @@ def validate_networks(value: object) -> None:
         try:
             ipaddress.ip_network(entry)
         except ValueError as problem:
-            raise ValidationError(f"Entry {position + 1}: {problem}.") from problem
+            raise ValidationError(f"Entry {position + 1}: {_network_advice(entry)}") from problem
+
+
+def _network_advice(entry: str) -> str:
+    try:
+        return f"{entry} has bits set outside of its network: write {ipaddress.ip_network(entry, strict=False)}."
+    except ValueError:
+        return f"{entry} is no network: write one such as 203.0.113.0/24, 203.0.113.7 or 2001:db8::/32."
 
 
 def validate_key_names(value: object) -> None:

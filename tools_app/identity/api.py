@@ -48,7 +48,7 @@ from tools_app.models import (
     TenantScope,
 )
 from tools_app.tenants import permissions
-from tools_app.tenants.api.keys import KeysQuery
+from tools_app.tenants.api import KeysQuery
 from tools_app.web.api.fields import UUID_TEXT, Choice, Text
 from tools_app.web.api.paging import ListQuery
 from tools_app.web.api.problems import Conflict

@@ -33,8 +33,8 @@ from tools_app.models import (
     TenantScope,
     Toolset,
 )
-from tools_app.tenants.api.keys import KeyRow
-from tools_app.tenants.keys import LIMITS, LISTING, SCOPES
+from tools_app.tenants.keys import LIMITS, SETTINGS
+from tools_app.tenants.serializers import KeyRow
 from tools_app.web.api.fields import JsonObject, JsonObjects, Text, Texts
 from tools_app.web.api.serializers import NamedRow, Row, Strict, TenantField, TenantOfRecord
 
@@ -149,7 +149,7 @@ class AccessRow(KeyRow):
     """What a connection may use: the fields of its key that an admin changes."""
 
     class Meta(KeyRow.Meta):
-        fields = ("expires_at", *SCOPES, *LISTING, *LIMITS)
+        fields = ("expires_at", *SETTINGS)
         read_only_fields: tuple[str, ...] = ()
         fixed: tuple[str, ...] = ()
 
@@ -484,7 +484,7 @@ class ServiceClientDocument(Document, ServiceClientRow):
     tenant = status = created_by = None  # type: ignore[assignment]
 
     class Meta(ServiceClientRow.Meta):
-        fields = (*SCOPES, *LISTING, *LIMITS, "expires_at", "public_keys")
+        fields = (*SETTINGS, "expires_at", "public_keys")
         read_only_fields: tuple[str, ...] = ()  # type: ignore[assignment]
         fixed = ()
 

@@ -1,11 +1,9 @@
 """Method permissions of API keys: a method that a key may not use is refused by name and recorded as a denial.
 
-Tools, resources and prompts that a key may not use look as if they do not exist; see `Principal.may`. The scopes of a
-key are validated entry by entry, with messages that suggest a correction.
+Tools, resources and prompts that a key may not use look as if they do not exist; see `Principal.may`.
 """
 
-import ipaddress
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError
@@ -17,7 +15,7 @@ from tools_app.catalog import compiled
 from tools_app.catalog.shaping import part_of
 from tools_app.catalog.tool_api.results import without
 from tools_app.catalog.validation.reserved import CALL, RESERVED
-from tools_app.core.validators import ItemKind, validate_names, validate_patterns
+from tools_app.core.validators import ItemKind, validate_patterns
 from tools_app.identity.patterns import matches
 from tools_app.identity.principal import Principal
 from tools_app.models import TOOLS_CALL
@@ -178,40 +176,8 @@ def item_of(method: str, params: Mapping[str, Any]) -> Item | None:
     return kind, named
 
 
-def check_name(line: str) -> None:
-    """Raise ValidationError for an invalid entry of a list of permitted names."""
-    _check_entry(line, validate_names)
-
-
-def check_pattern(line: str) -> None:
-    """Raise ValidationError for an invalid pattern of names."""
-    _check_entry(line, validate_patterns)
-
-
-def _check_entry(line: str, validate: Callable[[object], None]) -> None:
-    try:
-        validate([line])
-    except ValidationError as problem:
-        raise ValidationError([text.removeprefix("Entry 1: ") for text in problem.messages]) from problem
-
-
 def check_method(line: str) -> None:
     """Raise ValidationError for a pattern that matches no method of the hub: it would permit nothing."""
-    check_pattern(line)
+    validate_patterns([line])
     if not any(matches(method, [line]) for method in METHODS):
         raise ValidationError(f"the hub has no method {line}. It has: {', '.join(METHODS)}.")
-
-
-def check_network(line: str) -> None:
-    """Raise ValidationError for an invalid network in CIDR notation, with a suggestion."""
-    try:
-        ipaddress.ip_network(line)
-    except ValueError as problem:
-        raise ValidationError(_suggestion(line)) from problem
-
-
-def _suggestion(line: str) -> str:
-    try:
-        return f"{line} has bits set outside of its network: write {ipaddress.ip_network(line, strict=False)}."
-    except ValueError:
-        return f"{line} is no network: write one such as 203.0.113.0/24, 203.0.113.7 or 2001:db8::/32."

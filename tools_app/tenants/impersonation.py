@@ -97,20 +97,18 @@ def _opened(credential: str) -> ImpersonationToken | None:
         return None
     digest = _digest_of(credential)
     opened = _known.get(digest)
-    if opened is None and (opened := _unsealed(credential)) is not None:
-        _known[digest] = opened
-        if len(_known) > MAX_CACHED:
-            _known.pop(next(iter(_known)))
-    return opened
-
-
-def _unsealed(credential: str) -> ImpersonationToken | None:
+    if opened is not None:
+        return opened
     text = credential.removeprefix(PREFIX)
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        return msgspec.json.decode(encryption.unseal(raw, _PURPOSE), type=ImpersonationToken)
+        opened = msgspec.json.decode(encryption.unseal(raw, _PURPOSE), type=ImpersonationToken)
     except (ValueError, encryption.DecryptionError):
         return None
+    _known[digest] = opened
+    if len(_known) > MAX_CACHED:
+        _known.pop(next(iter(_known)))
+    return opened
 
 
 _HolderId = tuple[UUID, int]

@@ -5,31 +5,50 @@ void once that person is no longer an admin of the tenant.
 
 A link sent by e-mail carries a proof beside the token, which the inviter never sees: it shows that the person who
 opens the link reads the mail of the invited address.
-
-Callers that act for a person use `tenants.invitation_changes`, which records the changes.
 """
 
 import base64
 import hmac
 import secrets
-from datetime import datetime, timedelta
+import smtplib
+from datetime import timedelta
 from enum import Enum
 from typing import Final
+from urllib.parse import urljoin
 
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.core.mail import send_mail
 from django.db.models import QuerySet
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
-from tools_app.models import Identity, Invitation, Membership, Role, Tenant
+from tools_app.audit.changes import changes
+from tools_app.core.ids import new_id
+from tools_app.models import Action, Identity, Invitation, Membership, Role, Tenant
 from tools_app.tenants import permissions
 from tools_app.tenants.keys import digest_of
+from tools_app.tenants.limits import limits
+from tools_app.tenants.limits.quotas import ConcurrencyLimit
 from tools_app.tenants.models import INVITATION_DAYS
 
 TOKEN_BYTES: Final = 32
 MAX_TOKEN_LENGTH: Final = 100
 PROOF_SALT: Final = "tools_app.auth.invitations.proof"
+ANSWERED: Final = "This invitation has already been accepted or revoked."
+# E-mails of a tenant in an hour.
+MAX_AN_HOUR: Final = 50
+HOUR_SECONDS: Final = 3600.0
+MAIL: Final = """\
+{who} invites you to {tenant} on mcphub, as {role}.
+
+Open this link to join; it works once, until {until} UTC:
+
+{link}
+
+Anyone with the link can use it: do not forward it. If you did not expect an invitation, ignore this message.
+"""
 
 
 class State(Enum):
@@ -46,6 +65,10 @@ class InvitationError(ValueError):
     """The invitation cannot be created or accepted; the message says why."""
 
 
+class NotSent(Exception):
+    """The link was not sent by e-mail; the message says why."""
+
+
 def create(tenant: Tenant, email: str, role: str, by: User) -> tuple[Invitation, str]:
     """Create an invitation. Return it and the token of its link, which cannot be retrieved later.
 
@@ -53,10 +76,8 @@ def create(tenant: Tenant, email: str, role: str, by: User) -> tuple[Invitation,
     """
     email = email.strip()
     check(tenant, email)
-    token = _new_token()
-    row = Invitation.objects.create(
-        tenant=tenant, email=email, role=role, digest=digest_of(token), invited_by=by, expires_at=_new_expiry()
-    )
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    row = Invitation.objects.create(tenant=tenant, email=email, role=role, digest=digest_of(token), invited_by=by)
     return row, token
 
 
@@ -73,14 +94,24 @@ def renew(row: Invitation, by: User) -> str | None:
 
     `by` becomes its inviter.
     """
-    token = _new_token()
-    fields = {"digest": digest_of(token), "expires_at": _new_expiry(), "invited_by": by}
-    return token if _open_invitations(row.tenant).filter(pk=row.pk).update(**fields) else None
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    expires_at = timezone.now() + timedelta(days=INVITATION_DAYS)
+    with changes.change_log_transaction():
+        renewed = _open_invitations(row.tenant).filter(pk=row.pk)
+        if not renewed.update(digest=digest_of(token), expires_at=expires_at, invited_by=by):
+            return None
+        row.refresh_from_db()
+        changes.record(Action.CHANGED, row, after={"link": "changed", "expires_at": row.expires_at.isoformat()})
+    return token
 
 
 def revoke(row: Invitation) -> bool:
     """Revoke an invitation. Return False if it was already accepted or revoked."""
-    return bool(_open_invitations(row.tenant).filter(pk=row.pk).update(revoked_at=timezone.now()))
+    with changes.change_log_transaction():
+        revoked = _open_invitations(row.tenant).filter(pk=row.pk).update(revoked_at=timezone.now())
+        if revoked:
+            changes.record(Action.REVOKED, row)
+    return bool(revoked)
 
 
 def find(token: str) -> Invitation | None:
@@ -94,9 +125,39 @@ def find(token: str) -> Invitation | None:
     return row if "." not in token or proves_address(row, token) else None
 
 
-def note_mailed(row: Invitation, token: str) -> str:
+def with_proof(row: Invitation, token: str) -> str:
     """Return the token with its proof, for the e-mail to the invited address only."""
     return f"{token}.{_proof(row, settings.SECRET_KEY)}"
+
+
+def link_of(token: str, base_url: str) -> str:
+    """Return the link with a token, at the hub's URL."""
+    return urljoin(base_url, reverse("invitation", args=[token]))
+
+
+def send(row: Invitation, token: str, base_url: str) -> None:
+    """Send the link, with the proof, by e-mail to the invited address.
+
+    Raises NotSent if the hub cannot send e-mail, the mail server did not accept it, or the tenant has sent too many:
+    the hub is no mail relay.
+    """
+    if not settings.MCPHUB_EMAIL_URL:
+        raise NotSent("E-mail is not configured (MCPHUB_EMAIL_URL)")
+    places = [ConcurrencyLimit("tenant", "invitations", MAX_AN_HOUR, f"mail:{row.tenant_id}")]
+    if limits.acquire_here(places, str(new_id()), HOUR_SECONDS) is not None:
+        raise NotSent(f"The e-mail was not sent: {MAX_AN_HOUR} invitations of a tenant are sent in an hour")
+    tenant = " ".join(row.tenant.name.split())
+    text = MAIL.format(
+        who=row.invited_by.get_username() if row.invited_by else "Somebody",
+        tenant=tenant,
+        role=row.get_role_display().lower(),
+        until=f"{row.expires_at:%Y-%m-%d %H:%M}",
+        link=link_of(with_proof(row, token), base_url),
+    )
+    try:
+        send_mail(f"Invitation to {tenant}", text, None, [row.email])
+    except (OSError, smtplib.SMTPException) as error:
+        raise NotSent(f"The e-mail was not sent: {error}") from error
 
 
 def proves_address(row: Invitation, token: str) -> bool:
@@ -114,7 +175,13 @@ def state_of(row: Invitation) -> State:
         return State.REVOKED
     if row.expires_at <= timezone.now():
         return State.EXPIRED
-    return State.OPEN if _is_backed(row) else State.VOID
+    by = row.invited_by
+    if by is None:
+        return State.VOID
+    # Lists prefetch the memberships.
+    roles = {(member.tenant_id, member.role) for member in by.memberships.all()}
+    is_admin = by.is_active and (row.tenant_id, Role.ADMIN) in roles
+    return State.OPEN if permissions.is_superuser(by) or is_admin else State.VOID
 
 
 def is_for(row: Invitation, person: User) -> bool:
@@ -132,7 +199,7 @@ def belongs_elsewhere(row: Invitation, person: User) -> bool:
 def accept(row: Invitation, person: User, *, confirmed: bool = False) -> bool:
     """Make `person` a member with the role of the invitation; an existing member keeps their role.
 
-    Call it in a transaction. Return False if the invitation was accepted meanwhile or is no longer open. Raises
+    Return False if the invitation was accepted meanwhile or is no longer open. Raises
     InvitationError for an account with another e-mail, unless its owner `confirmed` that the invitation is for them.
     """
     if belongs_elsewhere(row, person):
@@ -144,10 +211,13 @@ def accept(row: Invitation, person: User, *, confirmed: bool = False) -> bool:
     if state_of(row) is not State.OPEN:
         return False
     now = timezone.now()
-    unanswered = _open_invitations(row.tenant).filter(pk=row.pk, digest=row.digest, expires_at__gt=now)
-    if not unanswered.update(accepted_at=now, accepted_by=person):
-        return False
-    Membership.objects.get_or_create(user=person, tenant=row.tenant, defaults={"role": row.role})
+    with changes.change_log_transaction():
+        unanswered = _open_invitations(row.tenant).filter(pk=row.pk, digest=row.digest, expires_at__gt=now)
+        if not unanswered.update(accepted_at=now, accepted_by=person):
+            return False
+        Membership.objects.get_or_create(user=person, tenant=row.tenant, defaults={"role": row.role})
+        other = {} if is_for(row, person) else {"account_with_the_invited_email": False}
+        changes.record(Action.CHANGED, row, after={"accepted_by": person.get_username(), **other})
     return True
 
 
@@ -162,15 +232,6 @@ def masked_address(row: Invitation) -> str:
     return f"{name[:1]}…@{host}"
 
 
-def _is_backed(row: Invitation) -> bool:
-    """Whether the inviter is still an admin of the tenant; lists prefetch the memberships."""
-    by = row.invited_by
-    if by is None or permissions.is_superuser(by):
-        return by is not None
-    roles = {(member.tenant_id, member.role) for member in by.memberships.all()}
-    return by.is_active and (row.tenant_id, Role.ADMIN) in roles
-
-
 def _open_invitations(tenant: Tenant) -> QuerySet[Invitation]:
     return Invitation.objects.filter(tenant=tenant, accepted_at=None, revoked_at=None)
 
@@ -180,11 +241,3 @@ def _proof(row: Invitation, key: str) -> str:
     subject = f"{row.pk}:{row.digest}:{row.email}"
     digest = salted_hmac(PROOF_SALT, subject, secret=key, algorithm="sha256").digest()
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
-
-
-def _new_token() -> str:
-    return secrets.token_urlsafe(TOKEN_BYTES)
-
-
-def _new_expiry() -> datetime:
-    return timezone.now() + timedelta(days=INVITATION_DAYS)

@@ -1,22 +1,19 @@
-"""API keys: creation, issuing, rotation and revocation. `identity.principal` looks keys up for each request.
-
-Callers that act for a person use `tenants.key_changes`, which records the changes.
-"""
+"""API keys: issuing, rotation and revocation. `identity.principal` looks keys up for each request."""
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
-from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from tools_app.core.validators import validate_names, validate_networks, validate_patterns
-from tools_app.models import ApiKey, Tenant, Toolset
+from tools_app.audit.changes import changes
+from tools_app.models import Action, ApiKey, Tenant
+from tools_app.tenants.models import CallerLimited
 
 KEY_BYTES = 32
 KEY_PREFIX = "mcphub_"
@@ -41,20 +38,17 @@ MIN_KEY = 32
 EXPIRES_SOON: Final = timedelta(days=14)
 MAX_OVERLAP: Final = timedelta(days=90)
 
-# Settings that a rotated key passes on to its successor, beside its name.
-SCOPES: Final = ("tool_patterns", "methods", "networks")
-# What the list of tools shows.
-LISTING: Final = ("toolset", "presentation")
+LIMITS: Final[tuple[str, ...]] = tuple(field.name for field in CallerLimited._meta.fields)
+# What restricts a key beside its limits. Fields of keys that people set belong here unless they are named.
+SCOPES: Final[tuple[str, ...]] = tuple(
+    field.name
+    for field in ApiKey._meta.concrete_fields
+    if field.editable and field.name not in {"tenant", "name", "expires_at", "acts_for_creator", *LIMITS}
+)
+# What a rotated key passes on to its successor, beside its name.
+SETTINGS: Final = (*SCOPES, *LIMITS)
 # What everybody who may change a key may change of one that acts for somebody else.
 RENAMING: Final = frozenset({"name"})
-LIMITS: Final = (
-    "calls_per_second",
-    "calls_per_minute",
-    "calls_per_day",
-    "requests_per_second",
-    "requests_per_day",
-    "open_streams",
-)
 
 
 class WeakKey(ValueError):
@@ -100,65 +94,26 @@ def check_strength(key: str) -> None:
 
 
 def issue(
-    tenant: Tenant,
-    name: str,
-    *,
-    key: str | None = None,
-    expires_at: datetime | None = None,
-    created_by: User | None = None,
-    tool_patterns: Sequence[str] = (),
-    methods: Sequence[str] = (),
-    networks: Sequence[str] = (),
-    limits: Mapping[str, int | None] | None = None,
-    acts_for_creator: bool = False,
-    toolset: Toolset | None = None,
-    presentation: str = "",
-    model: type[ApiKey] = ApiKey,
-    prefix: str = "",
+    tenant: Tenant, name: str, *, key: str | None = None, model: type[ApiKey] = ApiKey, prefix: str = "", **fields: Any
 ) -> tuple[ApiKey, str]:
     """Store a new key of `tenant`. Return its row and the key itself, which cannot be retrieved later.
 
-    `tool_patterns`, `methods` and `networks` restrict what it allows, each empty for everything; `limits` are fields of
-    LIMITS. With `acts_for_creator`, tools that need a person run for `created_by`. `toolset` restricts its tools
-    further, and `presentation` is how they are listed, "" for as the tenant is set. `model` and `prefix` are of keys
-    whose value no client has. Raises WeakKey for a given `key` of fewer than 32 characters or one that looks like an
-    impersonation token, and ValidationError for an invalid pattern or network, the toolset of another tenant, or a key
-    that acts for no person.
+    `fields` are those of the model: SETTINGS, `expires_at`, `created_by` and `acts_for_creator`. `model` and `prefix`
+    are of keys whose value no client has. Raises WeakKey for a given `key` of fewer than 32 characters or one that
+    looks like another credential, and ValidationError for an invalid field.
     """
-    if acts_for_creator and created_by is None:
+    if fields.get("acts_for_creator") and fields.get("created_by") is None:
         raise ValidationError({"acts_for_creator": "A key that acts for a person needs one who creates it."})
-    if key is not None:
+    if key is None:
+        key = new_key()
+    else:
         check_strength(key)
-    key = key or new_key()
-    scopes: dict[str, Any] = {
-        "tool_patterns": list(tool_patterns),
-        "methods": list(methods),
-        "networks": list(networks),
-    }
-    validate_names(scopes["tool_patterns"])
-    validate_patterns(scopes["methods"])
-    validate_networks(scopes["networks"])
-    check_toolset(tenant, toolset)
-    row = model._default_manager.create(
-        tenant=tenant,
-        name=name,
-        prefix=prefix or key[:PREFIX_LENGTH],
-        digest=digest_of(key),
-        expires_at=expires_at,
-        created_by=created_by,
-        acts_for_creator=acts_for_creator,
-        toolset=toolset,
-        presentation=presentation,
-        **scopes,
-        **{name: value for name, value in (limits or {}).items() if name in LIMITS},
-    )
+    row = model(tenant=tenant, name=name, prefix=prefix or key[:PREFIX_LENGTH], digest=digest_of(key), **fields)
+    # The rows that it refers to exist, and its digest is no other's.
+    related = [field.name for field in model._meta.concrete_fields if field.is_relation]
+    row.full_clean(exclude=related, validate_unique=False)
+    row.save()
     return row, key
-
-
-def check_toolset(tenant: Tenant, toolset: Toolset | None) -> None:
-    """Raise ValidationError for the toolset of another tenant."""
-    if toolset is not None and toolset.tenant_id != tenant.pk:
-        raise ValidationError({"toolset": "Choose a toolset of the key's tenant."})
 
 
 def foreign_person(row: ApiKey, by: User | None) -> str | None:
@@ -184,20 +139,27 @@ def check_editor(row: ApiKey, by: User | None, fields: Iterable[str]) -> None:
 
 def revoke(row: ApiKey) -> bool:
     """Revoke a key immediately. Return False if it was already revoked. All processes apply it within a second."""
-    return bool(ApiKey.objects.filter(pk=row.pk, revoked_at=None).update(revoked_at=timezone.now()))
-
-
-# --- Rotation -------------------------------------------------------------------------------------------------
+    now = timezone.now()
+    with changes.change_log_transaction():
+        if not ApiKey.objects.filter(pk=row.pk, revoked_at=None).update(revoked_at=now):
+            return False
+        row.revoked_at = now
+        # The end of a connection is recorded as its own.
+        if row.prefix != CONNECTION_PREFIX:
+            changes.record(Action.REVOKED, row, after={"revoked_at": now.isoformat()})
+    return True
 
 
 def rotate(row: ApiKey, overlap: timedelta, by: User | None = None) -> tuple[ApiKey, str]:
     """Issue the key that replaces `row`; both are valid for `overlap`, or less if `row` expires before.
 
-    The new key has the same name, scopes, limits and lifetime; it acts for its creator only if that is the same person.
+    The new key has the same name, settings and lifetime; it acts for its creator only if that is the same person.
     Return its row and the key itself, which cannot be retrieved later. Raises NotRotatable.
     """
-    now = timezone.now()
-    with transaction.atomic():
+    with changes.change_log_transaction():
+        # It may have been narrowed while this waited for the lock.
+        row.refresh_from_db()
+        now, before = timezone.now(), _expiry_of(row)
         new, key = issue(
             row.tenant,
             row.name,
@@ -205,15 +167,15 @@ def rotate(row: ApiKey, overlap: timedelta, by: User | None = None) -> tuple[Api
             created_by=by,
             # The new key is shown to `by`, who must not come to act for somebody else by it.
             acts_for_creator=row.acts_for_creator and by is not None and by.pk == row.created_by_id,
-            **{name: getattr(row, name) for name in (*SCOPES, *LISTING)},
-            limits={name: getattr(row, name) for name in LIMITS},
+            **{name: getattr(row, name) for name in SETTINGS},
         )
         ends = now + bounded_overlap(overlap)
         if row.expires_at:
             ends = min(row.expires_at, ends)
         if not rotatable_keys(ApiKey.objects.filter(pk=row.pk), now).update(expires_at=ends, replaced_by=new):
             raise NotRotatable("Only a valid key can be rotated, and only once: issue a new key instead.")
-    row.expires_at, row.replaced_by = ends, new
+        row.expires_at, row.replaced_by = ends, new
+        changes.record(Action.ROTATED, row, before=before, after={**_expiry_of(row), "replaced_by": str(new)})
     return new, key
 
 
@@ -223,14 +185,21 @@ def set_overlap(row: ApiKey, overlap: timedelta, by: User | None = None) -> bool
     Return False if it was not replaced, or is revoked. Raises ValidationError if the key acts for another person than
     `by`, and `overlap` is not zero.
     """
-    if overlap > timedelta():
-        check_editor(row, by, ["expires_at"])
-    ends = timezone.now() + bounded_overlap(overlap)
-    replaced = ApiKey.objects.filter(pk=row.pk, revoked_at=None, replaced_by__isnull=False)
-    if not replaced.update(expires_at=ends):
-        return False
-    row.expires_at = ends
+    with changes.change_log_transaction():
+        row.refresh_from_db()
+        if overlap > timedelta():
+            check_editor(row, by, ["expires_at"])
+        ends, before = timezone.now() + bounded_overlap(overlap), _expiry_of(row)
+        replaced = ApiKey.objects.filter(pk=row.pk, revoked_at=None, replaced_by__isnull=False)
+        if not replaced.update(expires_at=ends):
+            return False
+        row.expires_at = ends
+        changes.record(Action.CHANGED, row, before=before, after=_expiry_of(row))
     return True
+
+
+def _expiry_of(row: ApiKey) -> dict[str, str | None]:
+    return {"expires_at": row.expires_at.isoformat() if row.expires_at else None}
 
 
 def rotatable_keys(rows: QuerySet[ApiKey], now: datetime | None = None) -> QuerySet[ApiKey]:
@@ -249,12 +218,25 @@ def valid_keys(rows: QuerySet[ApiKey], now: datetime | None = None) -> QuerySet[
     return rows.filter(Q(expires_at=None) | Q(expires_at__gt=now), revoked_at=None)
 
 
+def with_status(rows: QuerySet[ApiKey], status: str | None) -> QuerySet[ApiKey]:
+    """Return those of `rows` that are `active`, expire `soon`, or are `replaced`, `expired` or `revoked`; None: all."""
+    match status:
+        case "active":
+            return valid_keys(rows)
+        case "soon":
+            return expiring_soon(rows)
+        case "replaced":
+            return rows.filter(revoked_at=None, replaced_by__isnull=False)
+        case "expired":
+            return rows.filter(revoked_at=None, expires_at__lte=timezone.now())
+        case "revoked":
+            return rows.exclude(revoked_at=None)
+    return rows
+
+
 def bounded_overlap(overlap: timedelta) -> timedelta:
     """Limit an overlap to the allowed range."""
     return min(max(overlap, timedelta()), MAX_OVERLAP)
-
-
-# --- Expiry ---------------------------------------------------------------------------------------------------
 
 
 def expiring_soon(rows: QuerySet[ApiKey] | None = None, within: timedelta = EXPIRES_SOON) -> QuerySet[ApiKey]:

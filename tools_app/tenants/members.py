@@ -7,14 +7,11 @@ from tools_app.tenants import permissions
 
 # The role of a new member unless another one is selected.
 DEFAULT_ROLE = Role.OPERATOR
-ROLES_HELP = (
-    "Admins can change everything of the tenant. Auditors can read everything. Operators can read the catalog, and who"
-    " called what, when and with which outcome, but no arguments, events and results."
-)
 SUPERUSERS_ADD = "Only superusers add an account that exists. Invite the person instead: POST /api/v1/invitations/."
 # Tenants of a person whose admins a page names, and the admins of all of them.
 MAX_TENANTS_NAMED = 3
 MAX_ADMINS_NAMED = 9
+IS_MEMBER = "This person is already a member."
 LAST_ADMIN = "This is the tenant's last admin. Make somebody else an admin first."
 
 

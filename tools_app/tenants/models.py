@@ -3,13 +3,15 @@
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
 from django.utils import timezone
 
 from tools_app.core.ids import new_id
 from tools_app.core.recorded import Recorded
-from tools_app.core.validators import validate_key_names, validate_names, validate_networks, validate_patterns
+from tools_app.core.text_lists import NameListField, TextListField
+from tools_app.core.validators import validate_key_names, validate_networks, validate_patterns
 
 MAX_SLUG_LENGTH = 63
 TENANT_SLUG = RegexValidator(
@@ -34,11 +36,13 @@ class CallerLimited(RateLimited):
     """Limits of a caller: the rates of calls, and those of all requests, calls included."""
 
     requests_per_second = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Requests of every kind, lists and pings too. Empty: no limit."
+        null=True, blank=True, help_text="All requests, including lists and pings. Empty: no limit."
     )
     requests_per_day = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no limit.")
     open_streams = models.PositiveIntegerField(
-        "open streams", null=True, blank=True, help_text="Event streams and WebSockets at once. Empty: no limit."
+        null=True,
+        blank=True,
+        help_text="Event streams and WebSockets that are open at the same time. Empty: no limit.",
     )
 
     class Meta:
@@ -61,53 +65,53 @@ class Tenant(CallerLimited):
         max_length=MAX_SLUG_LENGTH,
         unique=True,
         validators=[TENANT_SLUG],
-        help_text="Part of the tenant's address: /t/SLUG/mcp.",
+        help_text="Part of the URL of the tenant's endpoint: /t/SLUG/mcp. It cannot be changed later.",
     )
     name = models.CharField(max_length=200)
-    is_active = models.BooleanField(default=True, help_text="Off: every key of this tenant is refused.")
+    is_active = models.BooleanField(
+        "active", default=True, help_text="If off, all API keys of this tenant are rejected."
+    )
     allow_query_key = models.BooleanField(
-        "allow ?api_key=",
+        "API keys in URLs",
         default=False,
-        help_text="Accept the key in the URL too. URLs end up in proxy logs and histories: prefer a header.",
+        help_text="Accept keys in ?api_key= too. URLs are stored in logs and histories: prefer a header.",
     )
-    allowed_networks = models.JSONField(
-        default=list,
-        blank=True,
+    allowed_networks = TextListField(
         validators=[validate_networks],
-        help_text='Private networks that HTTP tools may reach, as a JSON list of CIDRs, e.g. ["10.1.0.0/16"].',
+        help_text="Private networks that HTTP tools can call, such as 10.1.0.0/16. Only superusers change them.",
     )
-    redacted_keys = models.JSONField(
-        default=list,
-        blank=True,
+    redacted_keys = TextListField(
         validators=[validate_key_names],
-        help_text='More key names whose values the audit log hides, as a JSON list, e.g. ["ssn"].',
+        help_text="Additional key names whose values the audit log redacts, such as ssn.",
     )
     calls_in_flight = models.PositiveIntegerField(
-        "calls at once", null=True, blank=True, help_text="In all processes together. Empty: no limit."
+        "calls at once", null=True, blank=True, help_text="Calls that run at the same time. Empty: no limit."
     )
     most_sessions = models.PositiveIntegerField(
-        "open sessions", null=True, blank=True, help_text="Of clients up to revision 2025-11-25. Empty: no limit."
-    )
-    keep_days = models.PositiveIntegerField(
-        "keep records for days",
+        "open sessions",
         null=True,
         blank=True,
-        help_text="Older calls are pruned, with their arguments, results and events. Empty: as the hub is set.",
+        help_text="For clients with protocol versions up to 2025-11-25. Empty: the maximum of the hub.",
+    )
+    keep_days = models.PositiveIntegerField(
+        "days to keep calls",
+        null=True,
+        blank=True,
+        help_text="Older calls are deleted, with their arguments, results and events. 0: never. Empty: the hub default"
+        " (MCPHUB_KEEP_DAYS). Only superusers change it.",
     )
     is_public = models.BooleanField(
-        "open to everybody",
+        "public",
         default=False,
-        help_text="Anybody may call this tenant at /t/SLUG/mcp without a key. Recorded as anonymous.",
+        help_text="Anyone can call this tenant at /t/SLUG/mcp without an API key. These calls are recorded as"
+        " anonymous.",
     )
-    public_tools = models.JSONField(
-        default=list,
-        blank=True,
-        validators=[validate_names],
-        help_text='What anonymous callers get, as a JSON list of names, e.g. ["tool=echo", "search_*"].',
+    public_tools = NameListField(
+        "public tools, resources and prompts",
+        help_text="Names or URIs that anonymous callers can use. * matches anything: search_*. tool=echo is exactly the"
+        " tool echo, and so are prompt= and resource=. Only superusers change them.",
     )
-    public_calls_per_minute = models.PositiveIntegerField(
-        default=60, help_text="For all anonymous callers of one address together."
-    )
+    public_calls_per_minute = models.PositiveIntegerField(default=60, help_text="For each IP address.")
     requires_second_factor = models.BooleanField(
         "require a second factor",
         default=False,
@@ -145,13 +149,19 @@ class Role(models.TextChoices):
     OPERATOR = "operator", "Operator"
 
 
+ROLES = (
+    "Admins can change everything of the tenant. Auditors can read everything. Operators can read the catalog, and who"
+    " called what, when and with which outcome, but no arguments, events and results."
+)
+
+
 class Membership(Recorded):
     """A person's role in one tenant."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="memberships")
-    role = models.CharField(max_length=10, choices=Role)
+    role = models.CharField(max_length=10, choices=Role, help_text=ROLES)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
@@ -178,32 +188,28 @@ class ApiKey(CallerLimited):
     expires_at = models.DateTimeField(null=True, blank=True, help_text="Empty: never.")
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
-    tool_patterns = models.JSONField(
+    tool_patterns = NameListField(
         "names",
-        default=list,
-        blank=True,
-        validators=[validate_names],
-        help_text="Tools, prompts and resources that it may use, as a JSON list of names, URIs and patterns, e.g. "
-        '["tool=echo", "search_*"]. Empty: all.',
+        help_text="Names or URIs of the tools, prompts and resources that the key can use. * matches anything:"
+        " search_*, docs://handbook/*. tool=search is exactly the tool search, and so are prompt= and resource=."
+        " Empty: all, including those added later.",
     )
-    methods = models.JSONField(
-        default=list,
-        blank=True,
+    methods = TextListField(
         validators=[validate_patterns],
-        help_text='Methods that it may use, as a JSON list of patterns, e.g. ["tools/*"]. Empty: all.',
+        help_text="MCP methods that the key can call: tools/list, tools/*, resources/*, prompts/*, tasks/*,"
+        " subscriptions/*. Empty: all.",
     )
-    networks = models.JSONField(
-        default=list,
-        blank=True,
+    networks = TextListField(
         validators=[validate_networks],
-        help_text='Where it may be used from, as a JSON list of CIDRs, e.g. ["203.0.113.0/24"]. Empty: anywhere.',
+        help_text="Networks from which the key can be used: 203.0.113.0/24, 203.0.113.7, 2001:db8::/32. Behind a proxy,"
+        " set MCPHUB_TRUSTED_PROXIES. Empty: any.",
     )
     acts_for_creator = models.BooleanField(
         "acts for me",
         default=False,
-        help_text="Tools of Django apps that need a person run with your account, and upstream servers are called with "
-        "your own credentials for them, also for other holders of the key. "
-        "This cannot be changed later. Without it, such tools are not offered to the key.",
+        help_text="Tools of Django apps that need a person run for who creates the key, and upstream servers are called"
+        " with that person's own credentials for them, also for other holders of the key. This cannot be changed later."
+        " Without it, such tools are not offered to the key.",
     )
     # Not PROTECT: a tenant is deleted with its keys and toolsets.
     toolset = models.ForeignKey(
@@ -234,6 +240,11 @@ class ApiKey(CallerLimited):
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
 
+    def clean(self) -> None:
+        """Reject the toolset of another tenant. Raises ValidationError."""
+        if self.toolset is not None and self.tenant_id is not None and self.toolset.tenant_id != self.tenant_id:
+            raise ValidationError({"toolset": "Choose a toolset of the key's tenant."})
+
 
 INVITATION_DAYS = 7
 
@@ -248,9 +259,10 @@ class Invitation(Recorded):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="invitations")
     email = models.EmailField(
-        "e-mail", help_text="Who is invited. An account with another e-mail takes it only when its owner confirms that."
+        "e-mail",
+        help_text="The address to invite. A user whose account has another address must confirm the invitation.",
     )
-    role = models.CharField(max_length=10, choices=Role)
+    role = models.CharField(max_length=10, choices=Role, help_text=ROLES)
     digest = models.CharField(max_length=64, unique=True, editable=False)
     invited_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, editable=False, on_delete=models.SET_NULL, related_name="+"

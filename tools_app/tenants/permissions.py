@@ -8,7 +8,7 @@ from uuid import UUID
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 from django.core.exceptions import PermissionDenied
 from django.db import models
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
 
 from tools_app.models import Membership, Role, Tenant
 
@@ -162,6 +162,13 @@ class TenantPermissions:
         """Whether rows of this tenant may be changed."""
         return self.everything or tenant_id in self.run
 
+    def require_change(self, tenant_id: Any) -> None:
+        """Raise Http404 if rows of this tenant may not be read, and PermissionDenied if they may not be changed."""
+        if not self.sees(tenant_id):
+            raise Http404("Not found.")
+        if not self.changes(tenant_id):
+            raise PermissionDenied
+
     def confirm(self) -> None:
         """Raise PermissionDenied if the person has lost any of these permissions since they were read."""
         person = User.objects.filter(pk=self.person.pk, is_active=True).first()  # type: ignore[misc] # it is a user
@@ -185,7 +192,7 @@ class TenantPermissions:
 
 def tenant_permissions_of(request: HttpRequest) -> TenantPermissions:
     """Return the permissions of the user who is logged in on `request`, read once per request."""
-    # On the request itself: a map with weak keys would keep each request for ever, since its user refers to it.
+    # On the request itself: a map with weak keys would keep each request forever, since its user refers to it.
     permitted: TenantPermissions | None = vars(request).get(KEPT_AS)
     # Logging in changes the user during a request.
     if permitted is None or permitted.person != request.user:

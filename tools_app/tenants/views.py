@@ -28,13 +28,13 @@ from tools_app.audit.changes.changes import Actor
 from tools_app.core.ids import new_id
 from tools_app.identity.principal import client_ip_of, rate_limit_key
 from tools_app.models import Invitation, Via
-from tools_app.tenants import invitation_changes, invitations
+from tools_app.tenants import invitations
 from tools_app.tenants.invitations import State
 from tools_app.tenants.limits import limits
 from tools_app.tenants.limits.quotas import ConcurrencyLimit
 from tools_app.web.admin.login import CountedLoginForm, enter
-from tools_app.web.admin.response_headers import ORIGIN_ONLY
 from tools_app.web.admin.site import site
+from tools_app.web.middleware import ORIGIN_ONLY
 
 # Account names tried per tenant and hour: each attempt reveals whether a name is taken.
 MAX_NAMES: Final = 60
@@ -121,7 +121,10 @@ def page(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _answer(request: HttpRequest, token: str) -> HttpResponse:
-    if _too_often(request):
+    # Attempts are counted across processes.
+    tries = f"invitations:{rate_limit_key(client_ip_of(request))}"
+    places = [ConcurrencyLimit("address", "tries", MAX_TRIES, tries)]
+    if limits.acquire_here(places, str(new_id()), TRIES_SECONDS) is not None:
         return _message_page(request, *TOO_OFTEN, status=429)
     row = invitations.find(token)
     if row is None:
@@ -129,20 +132,12 @@ def _answer(request: HttpRequest, token: str) -> HttpResponse:
     state = invitations.state_of(row)
     if state is not State.OPEN:
         return _message_page(request, *ENDED[state], status=410)
-    return _open(request, row, token)
-
-
-def _open(request: HttpRequest, row: Invitation, token: str) -> HttpResponse:
-    """Show the page of an open invitation."""
     proven = invitations.proves_address(row, token)
     if isinstance(request.user, User):
         return _known(request, row, request.user, proven=proven)
     if request.method == "POST" and f"{LOGIN_PREFIX}-username" in request.POST:
         return _entering(request, row, proven=proven)
-    coming = NewPersonForm(row, request.POST if request.method == "POST" else None, proven=proven)
-    if not coming.is_valid():
-        return _accept_page(request, row, proven=proven, form=coming, login_form=_login_form(request))
-    return _create_account(request, row, coming)
+    return _create_account(request, row, proven=proven)
 
 
 def _known(request: HttpRequest, row: Invitation, person: User, *, proven: bool) -> HttpResponse:
@@ -173,8 +168,11 @@ def _login_form(request: HttpRequest, data: Any = None) -> KnownPersonForm:
     return KnownPersonForm(request, data, prefix=LOGIN_PREFIX)
 
 
-def _create_account(request: HttpRequest, row: Invitation, form: NewPersonForm) -> HttpResponse:
-    """Create the account and the membership, atomically."""
+def _create_account(request: HttpRequest, row: Invitation, *, proven: bool) -> HttpResponse:
+    """Show the page, or create the account and the membership, atomically."""
+    form = NewPersonForm(row, request.POST if request.method == "POST" else None, proven=proven)
+    if not form.is_valid():
+        return _accept_page(request, row, proven=proven, form=form, login_form=_login_form(request))
     with (
         transaction.atomic(),
         changes.recording_as(Actor(None, Via.ADMIN, client_ip_of(request), f"invited as {row.email}")),
@@ -193,7 +191,7 @@ def _joined(request: HttpRequest, row: Invitation, person: User, *, confirmed: b
 
 def _accepted(request: HttpRequest, row: Invitation, person: User, *, confirmed: bool) -> bool:
     with changes.recording_as(Actor(person, Via.ADMIN, client_ip_of(request))):
-        return invitation_changes.accept(row, person, confirmed=confirmed)
+        return invitations.accept(row, person, confirmed=confirmed)
 
 
 def _welcome(request: HttpRequest, row: Invitation, person: User) -> HttpResponse:
@@ -220,9 +218,3 @@ def _accept_page(request: HttpRequest, row: Invitation, *, proven: bool, **more:
 def _message_page(request: HttpRequest, title: str, text: str, *, status: int) -> TemplateResponse:
     context = {**site.each_context(request), "title": title, "text": text}
     return TemplateResponse(request, "tenants/invitation/message.html", context, status=status)
-
-
-def _too_often(request: HttpRequest) -> bool:
-    """Return whether this address exceeds its rate limit. Attempts are counted across processes."""
-    places = [ConcurrencyLimit("address", "tries", MAX_TRIES, f"invitations:{rate_limit_key(client_ip_of(request))}")]
-    return limits.acquire_here(places, str(new_id()), TRIES_SECONDS) is not None

@@ -27,10 +27,7 @@ from tools_app.identity.api import (
     SignIns,
     Tokens,
 )
-from tools_app.tenants.api.invitations import Invitations
-from tools_app.tenants.api.keys import Keys
-from tools_app.tenants.api.members import Members
-from tools_app.tenants.api.tenants import Tenants
+from tools_app.tenants.api import Invitations, Keys, Members, Tenants
 from tools_app.upstreams.api import UpstreamCredentials, UpstreamItems, Upstreams
 from tools_app.web.api.documentation import Browser, Document
 from tools_app.web.api.views import BaseApiView

@@ -16,21 +16,14 @@ from tools_app.runtime import hub_stats, metrics_publisher
 @require_GET
 def metrics(request: HttpRequest) -> HttpResponse:
     """Return the metrics in Prometheus's text format. 401 without the token that is set, 404 if none is."""
-    if not (_carries_token(request) or _is_superuser(request)):
-        if not settings.MCPHUB_METRICS_TOKEN:
+    scheme, _, sent = request.headers.get("Authorization", "").partition(" ")
+    token = settings.MCPHUB_METRICS_TOKEN
+    has_token = scheme.lower() == "bearer" and hmac.compare_digest(sent.strip().encode(), token.encode())
+    if not (token and has_token) and not (request.user.is_active and request.user.is_superuser):
+        if not token:
             raise Http404
         return HttpResponse(
             "A valid token is required.\n", status=401, headers={"WWW-Authenticate": 'Bearer realm="metrics"'}
         )
     text = exposed([*metrics_publisher.gathered(), hub_stats.snapshot()], {"tenant": hub_stats.tenant_names()})
     return HttpResponse(text, content_type=CONTENT_TYPE, headers={"Cache-Control": "no-store"})
-
-
-def _carries_token(request: HttpRequest) -> bool:
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    wanted = settings.MCPHUB_METRICS_TOKEN
-    return bool(wanted) and scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), wanted.encode())
-
-
-def _is_superuser(request: HttpRequest) -> bool:
-    return request.user.is_active and request.user.is_superuser

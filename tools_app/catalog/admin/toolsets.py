@@ -18,7 +18,7 @@ from django.views.decorators.http import require_POST
 from tools_app.catalog import compiled, toolsets
 from tools_app.catalog.presentation import Contents, contents_of
 from tools_app.catalog.toolsets import check_wildcards, listed_users, users_of
-from tools_app.methods.permissions import check_pattern
+from tools_app.core.validators import validate_patterns
 from tools_app.models import Tenant, Toolset
 from tools_app.tenants.admin.key_forms import PreviewForm
 from tools_app.tenants.permissions import tenant_permissions_of
@@ -55,7 +55,7 @@ def described(tenant: Tenant, entries: Sequence[str]) -> str:
 
 def check_entry(line: str) -> None:
     """Raise ValidationError for an invalid name or pattern of a toolset."""
-    check_pattern(line)
+    validate_patterns([line])
     check_wildcards(line)
 
 

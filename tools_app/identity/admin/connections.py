@@ -18,9 +18,9 @@ from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidge
 
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.identity.oauth import clients, connections, redirects, scopes, tokens
-from tools_app.models import ApiKey, Connection
+from tools_app.models import Connection
 from tools_app.tenants.admin.key_forms import ApiKeyForm
-from tools_app.tenants.keys import LIMITS, LISTING, SCOPES
+from tools_app.tenants.keys import LIMITS, SETTINGS
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin.columns import full_moment, moment_column
 from tools_app.web.admin.conflicts import ConflictForm
@@ -74,9 +74,8 @@ class AccessForm(ConflictForm, ApiKeyForm):
         help_text="Empty: it ends when the person leaves the tenant or somebody ends it.",
     )
 
-    class Meta:
-        model = ApiKey
-        fields = ("expires_at", *SCOPES, *LISTING, *LIMITS)
+    class Meta(ApiKeyForm.Meta):
+        fields = ("expires_at", *SETTINGS)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -86,7 +85,7 @@ class AccessForm(ConflictForm, ApiKeyForm):
             " anything. tool=search is exactly the tool search, and so are prompt= and resource=. Empty: all. When the"
             " client asks for access again, the person can choose other names; methods and limits stay."
         )
-        for name in LISTING:
+        for name in ("toolset", "presentation"):
             choices = self.fields[name].choices  # type: ignore[attr-defined] # both are fields with choices
             self.fields[name].widget = UnfoldAdminSelectWidget(choices=choices)
         for name in LIMITS:

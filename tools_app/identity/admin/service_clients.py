@@ -16,7 +16,7 @@ from tools_app.identity.oauth import clients, key_sets, service_clients
 from tools_app.models import ServiceClient
 from tools_app.tenants import keys
 from tools_app.tenants.admin.key_forms import ApiKeyForm
-from tools_app.tenants.admin.keys import preview_of
+from tools_app.tenants.admin.keys import SCOPES, preview_of
 from tools_app.tenants.admin.status import StatusFilter, status_of
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.tenants.snippets import clients as snippets
@@ -108,9 +108,8 @@ class ServiceClientAdmin(ScopedAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> list[tuple[str | None, dict[str, Any]]]:
         signs = obj is None or bool(obj.connection.client.jwks)
         settings = (None, {"fields": ("tenant", "name", "expires_at", *(["public_keys"] if signs else []))})
-        scopes = ("Scopes", {"fields": ("tool_patterns", "toolset", "gets", "presentation", "methods", "networks")})
         limits = fields.limits_fieldset(fields.KEY_LIMITS)
-        return [settings, scopes, limits, *([("Details", {"fields": FACTS})] if obj else [])]
+        return [settings, SCOPES, limits, *([("Details", {"fields": FACTS})] if obj else [])]
 
     def get_urls(self) -> list[Any]:
         """Return the URLs of the admin and of the page of a new secret."""
@@ -152,7 +151,7 @@ class ServiceClientAdmin(ScopedAdmin):
             public_keys=public_keys,
             expires_at=obj.expires_at,
             created_by=writer(request),
-            **{name: getattr(obj, name) for name in (*keys.SCOPES, *keys.LISTING, *keys.LIMITS)},
+            **{name: getattr(obj, name) for name in keys.SETTINGS},
         )
         obj.pk, obj.prefix = row.pk, row.prefix
         # Until its request is answered.

@@ -26,8 +26,8 @@ from tools_app.identity.authorization.endpoints import is_rate_limited
 from tools_app.identity.authorization.server import check_parameters, issuer_of, resource_of, server
 from tools_app.identity.oauth import attempts, connections, redirects, tokens
 from tools_app.models import Connection, Issuer, IssuerUse, SignInStep, Tenant
-from tools_app.web.admin.response_headers import ORIGIN_ONLY
 from tools_app.web.admin.site import site
+from tools_app.web.middleware import ORIGIN_ONLY
 
 MAX_REQUESTS: Final = 60
 

@@ -23,8 +23,8 @@ from tools_app.identity.oauth import attempts, connections, devices, resources
 from tools_app.models import DeviceCode, SignInStep, Tenant
 from tools_app.tenants.limits import limits
 from tools_app.tenants.limits.quotas import ConcurrencyLimit
-from tools_app.web.admin.response_headers import ORIGIN_ONLY
 from tools_app.web.admin.site import site
+from tools_app.web.middleware import ORIGIN_ONLY
 
 # Of one person, with the steps of the form that carry the code along.
 MAX_ATTEMPTS: Final = 20

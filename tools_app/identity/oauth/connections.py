@@ -112,7 +112,7 @@ def _get_or_create(
                 f"{client.name} ({person.get_username()})"[:200],
                 expires_at=expires_at,
                 created_by=person,
-                tool_patterns=names,
+                tool_patterns=list(names),
                 # The key itself is thrown away: only tokens lead to this row.
                 prefix=keys.CONNECTION_PREFIX,
             )

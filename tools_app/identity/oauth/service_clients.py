@@ -25,13 +25,12 @@ def create(
 ) -> tuple[ServiceClient, str]:
     """Store a service client; return it and its secret, which is "" for one that signs with `public_keys`.
 
-    `fields` are those of its key: see `keys.issue`, with limits by their names. Raises ValidationError.
+    `fields` are those of its key: see `keys.issue`. Raises ValidationError.
     """
     jwks = key_sets.checked(public_keys) if public_keys else None
     secret = "" if jwks else _new_secret()
-    limits: dict[str, Any] = {limit: fields.pop(limit) for limit in keys.LIMITS if limit in fields}
     with transaction.atomic():
-        row, _ = keys.issue(tenant, name, limits=limits, model=ServiceClient, prefix=keys.CONNECTION_PREFIX, **fields)
+        row, _ = keys.issue(tenant, name, model=ServiceClient, prefix=keys.CONNECTION_PREFIX, **fields)
         client = OAuthClient.objects.create(
             client_id=ID_START + secrets.token_urlsafe(16),
             source=ClientSource.SERVICE,

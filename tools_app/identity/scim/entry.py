@@ -52,7 +52,7 @@ def scim(request: HttpRequest, issuer: UUID, path: str) -> HttpResponse:
         refused.headers["WWW-Authenticate"] = 'Bearer realm="SCIM"'
         return refused
     rate = Rate("directory", "requests", bounds.MAX_REQUESTS, SECOND, f"scim:requests:{row.pk}")
-    used_up = limits.take_here([rate])
+    used_up = limits.take_blocking([rate])
     if used_up is not None:
         return _retry_later(f"A directory sends at most {bounds.MAX_REQUESTS} requests a second.", used_up.retry_after)
     if request.method in READS or path.rstrip("/").endswith(SEARCH):

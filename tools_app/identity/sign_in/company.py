@@ -36,8 +36,8 @@ from tools_app.identity.sign_in import saml_requests
 from tools_app.identity.sign_in.required_factor import ISSUER_TENANT_KEY
 from tools_app.identity.sign_in.saml_requests import PendingRequest
 from tools_app.models import Issuer, IssuerProtocol, IssuerUse, SignInEvent, SignInStep, Via
-from tools_app.web.admin.response_headers import ORIGIN_ONLY
 from tools_app.web.admin.site import site
+from tools_app.web.middleware import ORIGIN_ONLY
 
 BACKEND: Final = "django.contrib.auth.backends.ModelBackend"
 PENDING_KEY: Final = "company_sign_ins"

@@ -1,7 +1,6 @@
 """`manage.py issue_key`: print a new API key on stdout, for scripts."""
 
 from argparse import ArgumentParser
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,11 +10,12 @@ from django.core.management.base import CommandError
 from django.utils import timezone
 
 from tools_app.management.base import RecordedCommand, tenant_with
-from tools_app.methods.permissions import check_method, check_name, check_network
+from tools_app.methods.permissions import check_method
 from tools_app.models import Membership, Tenant
 from tools_app.tenants import keys
 
 MAX_DAYS = 36_500
+OPTIONS = {"tool_patterns": "tools", "methods": "methods", "networks": "networks"}
 
 
 class Command(RecordedCommand):
@@ -44,16 +44,27 @@ class Command(RecordedCommand):
             raise CommandError(f"--expires-in-days must be a number from 1 to {MAX_DAYS}.")
         owner = tenant_with(tenant)
         person = _person(options["person"], owner)
-        _, key = keys.issue(
-            owner,
-            name.strip(),
-            created_by=person,
-            acts_for_creator=person is not None,
-            expires_at=None if expires_in_days is None else timezone.now() + timedelta(days=expires_in_days),
-            tool_patterns=_checked("--tools", options["tools"], check_name),
-            methods=_checked("--methods", options["methods"], check_method),
-            networks=_checked("--networks", options["networks"], check_network),
-        )
+        for pattern in options["methods"]:
+            try:
+                check_method(pattern)
+            except ValidationError as error:
+                raise CommandError(f"--methods {pattern}: {' '.join(error.messages)}") from error
+        try:
+            _, key = keys.issue(
+                owner,
+                name.strip(),
+                created_by=person,
+                acts_for_creator=person is not None,
+                expires_at=None if expires_in_days is None else timezone.now() + timedelta(days=expires_in_days),
+                tool_patterns=options["tools"],
+                methods=options["methods"],
+                networks=options["networks"],
+            )
+        except ValidationError as error:
+            field, messages = next(iter(error.message_dict.items()))
+            option = OPTIONS[field]
+            words = " ".join(options[option])
+            raise CommandError(f"--{option} {words}: {' '.join(messages)}") from error
         self.stdout.write(key)
 
 
@@ -67,13 +78,3 @@ def _person(username: str | None, tenant: Tenant) -> User | None:
     if not person.is_superuser and not Membership.objects.filter(user=person, tenant=tenant).exists():
         raise CommandError(f"--person {username}: this person is not a member of the tenant.")
     return person
-
-
-def _checked(option: str, words: list[str], check: Callable[[str], None]) -> list[str]:
-    """Return the words of an option. Raises CommandError for an invalid one."""
-    for word in words:
-        try:
-            check(word)
-        except ValidationError as problem:
-            raise CommandError(f"{option} {word}: {' '.join(problem.messages)}") from problem
-    return words

@@ -11,7 +11,7 @@ from django.db.models import Q
 
 from tools_app.management.base import RecordedCommand, tenant_with
 from tools_app.models import ApiKey, Tenant
-from tools_app.tenants import key_changes, keys
+from tools_app.tenants import keys
 
 USUAL_HOURS = 24.0
 
@@ -36,7 +36,7 @@ class Command(RecordedCommand):
             raise CommandError(f"--overlap-hours must be a number from 0 to {longest:g}.")
         old = _named(tenant_with(tenant), key)
         try:
-            _, new = key_changes.rotate(old, timedelta(hours=overlap_hours))
+            _, new = keys.rotate(old, timedelta(hours=overlap_hours))
         except keys.NotRotatable as problem:
             raise CommandError(str(problem)) from problem
         self.stdout.write(new)

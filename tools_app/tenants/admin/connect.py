@@ -14,10 +14,9 @@ from django.urls import URLPattern, path, reverse
 from django.views.decorators.http import require_GET
 
 from tools_app.models import ApiKey, Tenant
-from tools_app.tenants.keys import without_connections
+from tools_app.tenants import keys
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.tenants.snippets import clients
-from tools_app.web.dashboard.dashboard import active_keys
 
 
 def urls(site: AdminSite) -> list[URLPattern]:
@@ -39,7 +38,7 @@ def offer(request: HttpRequest, tenant: Tenant, key: str = clients.PLACEHOLDER) 
 def _page(site: AdminSite) -> Callable[[HttpRequest, UUID], HttpResponse]:
     @require_GET
     def page(request: HttpRequest, key_id: UUID) -> HttpResponse:
-        key = without_connections(ApiKey.objects.select_related("tenant").filter(pk=key_id)).first()
+        key = keys.without_connections(ApiKey.objects.select_related("tenant").filter(pk=key_id)).first()
         permitted = tenant_permissions_of(request)
         if key is None or not permitted.sees(key.tenant_id):
             raise Http404("API key not found.")
@@ -48,7 +47,7 @@ def _page(site: AdminSite) -> Callable[[HttpRequest, UUID], HttpResponse]:
             **site.each_context(request),
             "title": f"Connect with {key.name}",
             "key": key,
-            "is_valid": ApiKey.objects.filter(active_keys(), pk=key.pk, tenant__is_active=True).exists(),
+            "is_valid": key.tenant.is_active and keys.valid_keys(ApiKey.objects.filter(pk=key.pk)).exists(),
             "runs": permitted.changes(key.tenant_id),
             "connect": connect,
             "start": {

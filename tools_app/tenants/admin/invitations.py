@@ -1,6 +1,6 @@
 """Invitations: created by admins of a tenant, links shown once, revocable until accepted."""
 
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from django import forms
@@ -16,9 +16,9 @@ from django.views.decorators.http import require_GET
 from unfold.contrib.filters.admin import DropdownFilter
 
 from tools_app.models import Invitation
-from tools_app.tenants import invitation_changes, invitation_mail, invitations
+from tools_app.tenants import invitations
 from tools_app.tenants.invitations import InvitationError, State
-from tools_app.tenants.members import DEFAULT_ROLE, ROLES_HELP
+from tools_app.tenants.members import DEFAULT_ROLE
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin import shown_once
 from tools_app.web.admin.columns import cut_column, full_moment, moment_column, role_badge
@@ -33,7 +33,6 @@ COLOURS: Final = {
     State.EXPIRED: "warning",
     State.VOID: "warning",
 }
-NOT_ANY_MORE = "This invitation has already been accepted or revoked."
 
 
 LINK_PAGE = shown_once.SecretPage(
@@ -50,10 +49,6 @@ class InvitationForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Invitation
         fields = ("tenant", "email", "role")
-        help_texts: ClassVar = {
-            "email": "The address to invite. A user whose account has another address must confirm the invitation.",
-            "role": ROLES_HELP,
-        }
 
     def clean(self) -> dict[str, Any] | None:
         """Reject an address that is a member or invited already. Raises ValidationError."""
@@ -61,8 +56,8 @@ class InvitationForm(forms.ModelForm):  # type: ignore[type-arg]
         if tenant and email:
             try:
                 invitations.check(tenant, email)
-            except InvitationError as problem:
-                raise ValidationError({"email": str(problem)}) from problem
+            except InvitationError as error:
+                raise ValidationError({"email": str(error)}) from error
         return super().clean()
 
 
@@ -190,7 +185,7 @@ class InvitationAdmin(ScopedAdmin):
         if request.method != "POST":
             return self._confirm(request, row, "New link")
         by = writer(request)
-        token = invitation_changes.renew(row, by) if by else None
+        token = invitations.renew(row, by) if by else None
         if token is None:
             return self._gone(request, row)
         self._send(request, row, token)
@@ -202,7 +197,7 @@ class InvitationAdmin(ScopedAdmin):
         row = self._unanswered(request, object_id)
         if request.method != "POST":
             return self._confirm(request, row, "Revoke")
-        if not invitation_changes.revoke(row):
+        if not invitations.revoke(row):
             return self._gone(request, row)
         self.message_user(request, f"The invitation of {row.email} was revoked.", messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:tools_app_invitation_changelist"))
@@ -214,23 +209,22 @@ class InvitationAdmin(ScopedAdmin):
         return row
 
     def _gone(self, request: HttpRequest, row: Invitation) -> HttpResponse:
-        self.message_user(request, NOT_ANY_MORE, messages.ERROR)
+        self.message_user(request, invitations.ANSWERED, messages.ERROR)
         return HttpResponseRedirect(reverse("admin:tools_app_invitation_change", args=[row.pk]))
 
     def _confirm(self, request: HttpRequest, row: Invitation, verb: str) -> TemplateResponse:
         title = "Revoke invitation?" if verb == "Revoke" else "Create a new link?"
-        page = {"title": title, "invitation": row, "verb": verb, "opts": self.opts}
-        return TemplateResponse(
-            request, "tenants/invitation/ask.html", {**self.admin_site.each_context(request), **page}
-        )
+        return self.page(request, "tenants/invitation/ask.html", title=title, invitation=row, verb=verb)
 
     def _send(self, request: HttpRequest, row: Invitation, token: str) -> None:
         """Send the link by e-mail, and keep it for the page that shows it once."""
-        link, mailed = (
-            request.build_absolute_uri(reverse("invitation", args=[text]))
-            for text in (token, invitations.note_mailed(row, token))
-        )
-        shown_once.store(request, row, {"link": link, "mail": _sent(row, mailed)})
+        base_url = request.build_absolute_uri("/")
+        mail = f"The link was also sent to {row.email}."
+        try:
+            invitations.send(row, token, base_url)
+        except invitations.NotSent as error:
+            mail = f"{error}. Send the link to the person yourself."
+        shown_once.store(request, row, {"link": invitations.link_of(token, base_url), "mail": mail})
 
     def link_page(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show a new link once, and say afterwards that it was shown."""
@@ -252,14 +246,3 @@ class InvitationAdmin(ScopedAdmin):
 
 def _to_link(row: Invitation) -> HttpResponse:
     return HttpResponseRedirect(reverse("admin:tools_app_invitation_link", args=[row.pk]))
-
-
-def _sent(row: Invitation, link: str) -> str:
-    """Send the link by e-mail. Returns the result as a message."""
-    if not invitation_mail.is_possible():
-        return "E-mail is not configured (MCPHUB_EMAIL_URL). Send the link to the person yourself."
-    try:
-        invitation_mail.send(row, link)
-    except invitation_mail.NotSent as problem:
-        return f"{problem}. Send the link to the person yourself."
-    return f"The link was also sent to {row.email}."

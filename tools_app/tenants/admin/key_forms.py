@@ -1,9 +1,8 @@
 """Forms of API keys: settings, scopes (one per line) and what they give access to, and the overlap of a rotated key."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from uuid import UUID
 
 from django import forms
@@ -13,10 +12,10 @@ from unfold.widgets import UnfoldAdminRadioSelectWidget
 from tools_app.catalog.toolsets import Resolver
 from tools_app.core.validators import ItemKind
 from tools_app.identity.patterns import PermittedNames
-from tools_app.methods.permissions import check_method, check_network
+from tools_app.methods.permissions import check_method
 from tools_app.models import ApiKey, Prompt, Resource, Tool, Toolset
-from tools_app.tenants.keys import LIMITS, LISTING, SCOPES, check_editor, check_toolset
-from tools_app.web.admin.fields import LinesField, NamesField
+from tools_app.tenants.keys import SETTINGS, check_editor
+from tools_app.web.admin.fields import LinesField, LinesTextarea, NamesField, form_field
 
 MAX_NAMES: Final = 12
 KINDS: Final[tuple[tuple[ItemKind, Any, str], ...]] = (
@@ -26,45 +25,25 @@ KINDS: Final[tuple[tuple[ItemKind, Any, str], ...]] = (
 )
 
 
-@dataclass(frozen=True)
-class MatchingNames:
-    """The names of one kind that a key can use, and the number of enabled objects of this kind."""
-
-    kind: str
-    names: list[str]
-    total: int
-
-    def __str__(self) -> str:
-        things = self.kind if self.total == 1 else f"{self.kind}s"
-        if not self.names:
-            return f"none of {self.total} {things}" if self.total else f"no {things}"
-        more = f" and {len(self.names) - MAX_NAMES} more" if len(self.names) > MAX_NAMES else ""
-        return f"{len(self.names)} of {self.total} {things} ({', '.join(self.names[:MAX_NAMES])}{more})"
-
-
-def matching_names(tenant_id: UUID, entries: Sequence[str], toolset_id: UUID | None = None) -> list[MatchingNames]:
-    """Return what a key with these names can use, of the tools those of its toolset; without both, everything."""
-    names = PermittedNames(entries) if entries else None
-    return [_of_kind(tenant_id, names, toolset_id, kind) for kind in KINDS]
-
-
 def described_access(tenant_id: UUID, entries: Sequence[str], toolset_id: UUID | None = None) -> str:
-    """Return what a key with these names and this toolset can use as one sentence."""
-    return f"This key can use {'; '.join(map(str, matching_names(tenant_id, entries, toolset_id)))}."
-
-
-def _of_kind(
-    tenant_id: UUID, permitted: PermittedNames | None, toolset_id: UUID | None, kind: tuple[ItemKind, Any, str]
-) -> MatchingNames:
-    word, model, field = kind
-    rows = model.objects.filter(tenant=tenant_id, enabled=True).order_by(field)
-    names = list(rows.values_list(field, flat=True))
-    found = [name for name in names if permitted is None or permitted.have(word, name)]
-    if model is Tool and toolset_id is not None:
-        row = Toolset.objects.filter(tenant=tenant_id, pk=toolset_id).first()
-        belonging = Resolver(found).resolve(row.tools if row else ()).names
-        found = [name for name in found if name in belonging]
-    return MatchingNames(word, found, len(names))
+    """Return as one sentence what a key with these names can use, of the tools those of its toolset."""
+    permitted = PermittedNames(entries) if entries else None
+    parts = []
+    for kind, model, field in KINDS:
+        rows = model.objects.filter(tenant=tenant_id, enabled=True).order_by(field)
+        every = list(rows.values_list(field, flat=True))
+        names = [name for name in every if permitted is None or permitted.have(kind, name)]
+        if model is Tool and toolset_id is not None:
+            row = Toolset.objects.filter(tenant=tenant_id, pk=toolset_id).first()
+            belonging = Resolver(names).resolve(row.tools if row else ()).names
+            names = [name for name in names if name in belonging]
+        total = f"{len(every)} {kind if len(every) == 1 else f'{kind}s'}"
+        if names:
+            more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+            parts.append(f"{len(names)} of {total} ({', '.join(names[:MAX_NAMES])}{more})")
+        else:
+            parts.append(f"none of {total}" if every else f"no {kind}s")
+    return f"This key can use {'; '.join(parts)}."
 
 
 OVERLAPS: Final = {
@@ -82,50 +61,29 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
 
     editor: User | None = None
 
-    tool_patterns = NamesField(
-        label="Names",
-        required=False,
-        placeholder="Everything in the tenant",
-        help_text="Names or URIs of the tools, prompts and resources that the key can use, one per line. * matches"
-        " anything: search_*, docs://handbook/*. tool=search is exactly the tool search, and so are prompt= and"
-        " resource=. Empty: all, including those added later.",
-    )
-    methods = LinesField(
-        label="Methods",
-        check=check_method,
-        required=False,
-        placeholder="All methods",
-        help_text="MCP methods that the key can call, one per line: tools/list, tools/*, resources/*, prompts/*,"
-        " tasks/*, subscriptions/*. Empty: all.",
-    )
-    networks = LinesField(
-        label="Networks",
-        check=check_network,
-        required=False,
-        placeholder="Any network",
-        help_text="Networks from which the key can be used, one per line: 203.0.113.0/24, 203.0.113.7, 2001:db8::/32."
-        " Behind a proxy, set MCPHUB_TRUSTED_PROXIES. Empty: any.",
-    )
-
     class Meta:
         model = ApiKey
-        fields = ("tenant", "name", "expires_at", "acts_for_creator", *SCOPES, *LISTING, *LIMITS)
+        fields = ("tenant", "name", "expires_at", "acts_for_creator", *SETTINGS)
+        formfield_callback = form_field
+        widgets: ClassVar = {
+            "tool_patterns": LinesTextarea("Everything in the tenant"),
+            "methods": LinesTextarea("All methods"),
+            "networks": LinesTextarea("Any network"),
+        }
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        chosen = self.fields.get("toolset")
-        if isinstance(chosen, forms.ModelChoiceField) and self.instance.tenant_id and chosen.queryset is not None:
-            chosen.queryset = chosen.queryset.filter(tenant=self.instance.tenant_id)
+        methods, toolset = (self.fields.get(name) for name in ("methods", "toolset"))
+        if isinstance(methods, LinesField):
+            methods.check = check_method
+        if isinstance(toolset, forms.ModelChoiceField) and self.instance.tenant_id and toolset.queryset is not None:
+            toolset.queryset = toolset.queryset.filter(tenant=self.instance.tenant_id)
 
     def clean(self) -> dict[str, Any] | None:
-        """Reject the toolset of another tenant, and changes of somebody else's key. Raises ValidationError."""
-        values = super().clean() or {}
-        tenant = values.get("tenant") or (self.instance.tenant if self.instance.tenant_id else None)
-        if tenant is not None:
-            check_toolset(tenant, values.get("toolset"))
+        """Reject changes of somebody else's key. Raises ValidationError."""
         if not self.instance._state.adding:
             check_editor(self.instance, self.editor, self.changed_data)
-        return values
+        return super().clean()
 
 
 class PreviewForm(forms.Form):

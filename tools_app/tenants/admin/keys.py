@@ -2,7 +2,6 @@
 
 from typing import Any
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -17,11 +16,11 @@ from django.views.decorators.http import require_GET, require_POST
 
 from tools_app.catalog.offers import offers_of
 from tools_app.models import ApiKey, Tenant
-from tools_app.tenants import key_changes, keys
+from tools_app.tenants import keys
 from tools_app.tenants.admin import connect
 from tools_app.tenants.admin import key_forms as forms
 from tools_app.tenants.admin.key_forms import ApiKeyForm, OverlapForm, PreviewForm
-from tools_app.tenants.admin.status import StatusFilter, has_overlap, notes_on, status_of
+from tools_app.tenants.admin.status import StatusFilter, notes_on, status_of
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin import fields, shown_once
 from tools_app.web.admin.columns import cut_column, full_moment, moment_column
@@ -40,6 +39,9 @@ FACTS = (
     "created_by_name",
     full_moment("revoked_at", "revoked"),
 )
+# What the names and the toolset give access to stands below them.
+FIRST_SCOPES = ("tool_patterns", "toolset", "gets", "presentation")
+SCOPES = ("Scopes", {"fields": (*FIRST_SCOPES, *(name for name in keys.SCOPES if name not in FIRST_SCOPES))})
 
 
 def preview_of(key: ApiKey) -> SafeString:
@@ -97,20 +99,14 @@ class ApiKeyAdmin(ScopedAdmin):
             Script("tools_app/tenants/key_names.js", type="module"),
         )
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        # The new key, held only until its request is answered.
-        self._issued: WeakKeyDictionary[HttpRequest, str] = WeakKeyDictionary()
-
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
         """Return the keys of the user's tenants, without those behind connections."""
         return keys.without_connections(super().get_queryset(request))
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> list[tuple[str | None, dict[str, Any]]]:
         settings = (None, {"fields": ("tenant", "name", "expires_at", "acts_for_creator")})
-        scopes = ("Scopes", {"fields": ("tool_patterns", "toolset", "gets", "presentation", "methods", "networks")})
         limits = fields.limits_fieldset(fields.KEY_LIMITS)
-        return [settings, scopes, limits, *([("Details", {"fields": FACTS})] if obj else [])]
+        return [settings, SCOPES, limits, *([("Details", {"fields": FACTS})] if obj else [])]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the read-only fields: the holder of a key must not come to act for somebody else."""
@@ -136,25 +132,19 @@ class ApiKeyAdmin(ScopedAdmin):
 
     def preview(self, request: HttpRequest) -> HttpResponse:
         """Return what a key with these patterns could use, as JSON: `{"text": …}`."""
-        permitted, form = tenant_permissions_of(request), PreviewForm(request.POST)
+        form = PreviewForm(request.POST)
         if not form.is_valid():
             return JsonResponse({"text": " ".join(str(text) for texts in form.errors.values() for text in texts)})
-        tenant_id = form.cleaned_data["tenant"]
-        if not permitted.sees(tenant_id):
-            raise Http404("Tenant not found.")
-        if not permitted.changes(tenant_id):
-            raise PermissionDenied
         values = form.cleaned_data
-        return JsonResponse({"text": forms.described_access(tenant_id, values["patterns"], values["toolset"])})
+        tenant_permissions_of(request).require_change(values["tenant"])
+        return JsonResponse({"text": forms.described_access(values["tenant"], values["patterns"], values["toolset"])})
 
     def names(self, request: HttpRequest) -> HttpResponse:
         """Return what a tenant offers, as JSON: `{"offers": […], "hidden": number}`, at most MAX_OFFERS."""
         tenant = by_id(Tenant.objects.filter(is_active=True), "pk", request.GET.get("tenant") or "-").first()
-        permitted = tenant_permissions_of(request)
-        if tenant is None or not permitted.sees(tenant.pk):
-            raise Http404("Tenant not found.")
-        if not permitted.changes(tenant.pk):
-            raise PermissionDenied
+        if tenant is None:
+            raise Http404("Not found.")
+        tenant_permissions_of(request).require_change(tenant.pk)
         offers = offers_of(tenant)
         shown = [offer._asdict() for offer in offers[:MAX_OFFERS]]
         return JsonResponse({"offers": shown, "hidden": max(0, len(offers) - MAX_OFFERS)})
@@ -182,7 +172,8 @@ class ApiKeyAdmin(ScopedAdmin):
     def has_overlap_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         """Return whether this key was replaced and this user may change how long it stays valid."""
         key = self.get_object(request, object_id) if object_id else None
-        return self.has_change_permission(request, key) and (key is None or has_overlap(key))
+        is_replaced = key is None or (key.revoked_at is None and key.replaced_by_id is not None)
+        return self.has_change_permission(request, key) and is_replaced
 
     def has_connect_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         """Return whether this user may see how to connect clients with this key."""
@@ -194,24 +185,20 @@ class ApiKeyAdmin(ScopedAdmin):
         if change:
             super().save_model(request, obj, form, change)
             return
-        row, self._issued[request] = keys.issue(
+        row, key = keys.issue(
             obj.tenant,
             obj.name,
             expires_at=obj.expires_at,
             created_by=writer(request),
             acts_for_creator=obj.acts_for_creator,
-            **{name: getattr(obj, name) for name in (*keys.SCOPES, *keys.LISTING)},
-            limits={name: getattr(obj, name) for name in keys.LIMITS},
+            **{name: getattr(obj, name) for name in keys.SETTINGS},
         )
         obj.pk, obj.prefix = row.pk, row.prefix
+        shown_once.store(request, row, {"key": key})
 
     def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:
         """Redirect to the page that shows the key once."""
-        return self._to_issued(request, obj, self._issued.pop(request))
-
-    def _to_issued(self, request: HttpRequest, key: ApiKey, text: str) -> HttpResponse:
-        shown_once.store(request, key, {"key": text})
-        return HttpResponseRedirect(reverse("admin:tools_app_apikey_issued", args=[key.pk]))
+        return HttpResponseRedirect(reverse("admin:tools_app_apikey_issued", args=[obj.pk]))
 
     def issued(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show a new key once, and say afterwards that it was shown."""
@@ -259,12 +246,13 @@ class ApiKeyAdmin(ScopedAdmin):
         if not form.is_valid():
             return self._about_overlap(request, key, form, rotating=True)
         try:
-            new, text = key_changes.rotate(key, form.chosen, writer(request))
-        except keys.NotRotatable as problem:
-            self.message_user(request, str(problem), messages.ERROR)
+            new, text = keys.rotate(key, form.chosen, writer(request))
+        except keys.NotRotatable as error:
+            self.message_user(request, str(error), messages.ERROR)
             return HttpResponseRedirect(reverse("admin:tools_app_apikey_change", args=[key.pk]))
         self.log_change(request, key, f"Rotated. The new key is {new}.")
-        return self._to_issued(request, new, text)
+        shown_once.store(request, new, {"key": text})
+        return HttpResponseRedirect(reverse("admin:tools_app_apikey_issued", args=[new.pk]))
 
     @button("Overlap", url_path="overlap", permissions=["overlap"], icon="timelapse")
     def overlap_key(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -273,9 +261,9 @@ class ApiKeyAdmin(ScopedAdmin):
         if not form.is_valid():
             return self._about_overlap(request, key, form, rotating=False)
         try:
-            is_set = key_changes.set_overlap(key, form.chosen, writer(request))
-        except ValidationError as problem:
-            self.message_user(request, " ".join(problem.messages), messages.ERROR)
+            is_set = keys.set_overlap(key, form.chosen, writer(request))
+        except ValidationError as error:
+            self.message_user(request, " ".join(error.messages), messages.ERROR)
             return HttpResponseRedirect(reverse("admin:tools_app_apikey_change", args=[key.pk]))
         if is_set:
             self.log_change(request, key, f"Valid until {full_text(key.expires_at)}.")
@@ -292,25 +280,15 @@ class ApiKeyAdmin(ScopedAdmin):
     def _about_overlap(
         self, request: HttpRequest, key: ApiKey, form: OverlapForm, *, rotating: bool
     ) -> TemplateResponse:
-        page = {
-            "title": f"Rotate {key.name}" if rotating else f"Overlap of {key.name}",
-            "key": key,
-            "form": form,
-            "rotating": rotating,
-            "opts": self.opts,
-        }
-        return TemplateResponse(request, "tenants/key/overlap.html", {**self.admin_site.each_context(request), **page})
+        title = f"Rotate {key.name}" if rotating else f"Overlap of {key.name}"
+        return self.page(request, "tenants/key/overlap.html", title=title, key=key, form=form, rotating=rotating)
 
     def _confirm(self, request: HttpRequest, chosen: list[ApiKey], action_name: str = "") -> HttpResponse:
-        page = {"title": "Revoke API key?", "keys": chosen, "action_name": action_name, "opts": self.opts}
-        return TemplateResponse(
-            request,
-            "tenants/key/revoke.html",
-            {**self.admin_site.each_context(request), **page},
-        )
+        title = "Revoke API key?"
+        return self.page(request, "tenants/key/revoke.html", title=title, keys=chosen, action_name=action_name)
 
     def _revoke(self, request: HttpRequest, chosen: list[ApiKey]) -> None:
-        revoked = [key for key in chosen if key_changes.revoke(key)]
+        revoked = [key for key in chosen if keys.revoke(key)]
         for key in revoked:
             self.log_change(request, key, "Revoked.")
         self.message_user(request, f"Keys revoked: {len(revoked)}.", messages.SUCCESS)

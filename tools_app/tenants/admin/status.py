@@ -13,7 +13,6 @@ from tools_app.models import ApiKey
 from tools_app.tenants import keys
 from tools_app.web.admin.scoping import ScopedAdmin
 from tools_app.web.admin.times import full_text
-from tools_app.web.dashboard.dashboard import active_keys
 
 UNITS: Final = (
     ("day", timedelta(days=1)),
@@ -54,18 +53,7 @@ class StatusFilter(DropdownFilter):
         ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
-        match self.value():
-            case "active":
-                return queryset.filter(active_keys())
-            case "soon":
-                return keys.expiring_soon(queryset)
-            case "replaced":
-                return queryset.filter(revoked_at=None, replaced_by__isnull=False)
-            case "expired":
-                return queryset.filter(revoked_at=None, expires_at__lte=timezone.now())
-            case "revoked":
-                return queryset.exclude(revoked_at=None)
-        return queryset
+        return keys.with_status(queryset, self.value())
 
 
 def status_of(key: ApiKey) -> Status:
@@ -94,65 +82,31 @@ def left(until: datetime, now: datetime | None = None) -> str:
 
 def notes_on(key: ApiKey, reader: User | None) -> list[Note]:
     """Return the notes to show at the top of a key's page."""
+    notes: list[Note] = []
     if key.revoked_at:
-        return []
-    return [*_foreign(key, reader), *_expiry(key), *_successor(key), *_predecessors(key)]
+        return notes
+    now, successor = timezone.now(), key.replaced_by
+    is_over = key.expires_at is not None and key.expires_at <= now
+    if name := keys.foreign_person(key, reader):
+        notes.append(Note(f"This key acts for {name}. Others can only rename and revoke it."))
+    if successor is not None:
+        until = "It is no longer valid." if is_over else f"It is valid for another {left(key.expires_at or now)}."
+        is_used = bool(key.last_used_at and key.last_used_at > successor.created_at)
+        still = "A client still uses it" if is_used else "No client has used it since"
+        used = f"(last used {_last_use(key)}); its successor was last used {_last_use(successor)}:"
+        notes.append(Note(f"This key was replaced. {until} {still} {used}", successor, urgent=is_used))
+    elif key.expires_at and is_over:
+        at = full_text(key.expires_at)
+        notes.append(Note(f"This key expired on {at} and its clients are rejected. Issue a new key for them."))
+    elif key.expires_at and key.expires_at <= now + keys.EXPIRES_SOON:
+        at = f"in {left(key.expires_at)}, on {full_text(key.expires_at)}"
+        advice = "Rotate it: the old and the new key both work during the overlap."
+        notes.append(Note(f"This key expires {at}. {advice}"))
+    for old in keys.valid_keys(key.replaces.all()):
+        valid = f"valid for another {left(old.expires_at or now)} and was last used {_last_use(old)}:"
+        notes.append(Note(f"This key replaces one that is {valid}", old, urgent=False))
+    return notes
 
 
-def _foreign(key: ApiKey, reader: User | None) -> list[Note]:
-    name = keys.foreign_person(key, reader)
-    return [Note(f"This key acts for {name}. Others can only rename and revoke it.")] if name else []
-
-
-def _expiry(key: ApiKey) -> list[Note]:
-    if not key.expires_at or key.replaced_by_id or key.expires_at > timezone.now() + keys.EXPIRES_SOON:
-        return []
-    if key.expires_at <= timezone.now():
-        return [
-            Note(
-                f"This key expired on {full_text(key.expires_at)} and its clients are rejected. Issue a new key for"
-                " them."
-            )
-        ]
-    return [
-        Note(
-            f"This key expires in {left(key.expires_at)}, on {full_text(key.expires_at)}. Rotate it: the old and the"
-            " new key both work during the overlap."
-        )
-    ]
-
-
-def _successor(key: ApiKey) -> list[Note]:
-    new = key.replaced_by
-    if new is None:
-        return []
-    is_over = key.expires_at is not None and key.expires_at <= timezone.now()
-    until = (
-        "It is no longer valid." if is_over else f"It is valid for another {left(key.expires_at or timezone.now())}."
-    )
-    used = bool(key.last_used_at and key.last_used_at > new.created_at)
-    still = "A client still uses it" if used else "No client has used it since"
-    text = f"This key was replaced. {until} {still} (last used {_when(key)}); its successor was last used {_when(new)}:"
-    return [Note(text, new, urgent=used)]
-
-
-def _predecessors(key: ApiKey) -> list[Note]:
-    rows = keys.valid_keys(key.replaces.all())
-    return [
-        Note(
-            f"This key replaces one that is valid for another {left(old.expires_at or timezone.now())}"
-            f" and was last used {_when(old)}:",
-            old,
-            urgent=False,
-        )
-        for old in rows
-    ]
-
-
-def _when(key: ApiKey) -> str:
+def _last_use(key: ApiKey) -> str:
     return full_text(key.last_used_at) if key.last_used_at else "never"
-
-
-def has_overlap(key: ApiKey) -> bool:
-    """Return whether the overlap of this key can be changed."""
-    return key.revoked_at is None and key.replaced_by_id is not None

@@ -1,7 +1,5 @@
 """Export of a tenant's configuration as a file, and import with a preview of the changes."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django import forms
@@ -9,16 +7,14 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminTextareaWidget, UnfoldBooleanSwitchWidget
 
-from tools_app.core.diff import DiffLine
 from tools_app.models import Tenant
 from tools_app.tenant_config.document import Configuration, InvalidConfiguration, read
 from tools_app.tenant_config.export import export
 from tools_app.tenant_config.plan import ApplyError, apply, plan
-from tools_app.tenant_config.steps import Plan, Step, StepAction
+from tools_app.tenant_config.steps import Plan, StepAction
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin.decorators import button
 from tools_app.web.admin.scoping import ScopedAdmin, writer
@@ -57,18 +53,8 @@ class ConfigurationForm(forms.Form):
         text = _text_of(self.cleaned_data.get("file"), self.cleaned_data.get("text", ""))
         try:
             return {**self.cleaned_data, "text": text, "configuration": read(text)}
-        except InvalidConfiguration as problem:
-            raise ValidationError([str(one) for one in problem.problems]) from problem
-
-
-@dataclass(frozen=True)
-class ShownStep:
-    """A step as listed in the preview."""
-
-    label: str
-    colour: str
-    step: Step
-    diff: list[DiffLine]
+        except InvalidConfiguration as error:
+            raise ValidationError([str(one) for one in error.problems]) from error
 
 
 class ConfigurationAdmin(ScopedAdmin):
@@ -102,20 +88,17 @@ class ConfigurationAdmin(ScopedAdmin):
             raise PermissionDenied
         form = ConfigurationForm(request.POST, request.FILES) if request.method == "POST" else ConfigurationForm()
         if not form.is_valid():
-            return self._page(request, tenant, {"form": form})
+            return self._import_page(request, tenant, {"form": form})
         found = _plan_of(request, tenant, form)
         wanted = form.cleaned_data["fingerprint"]
         if not wanted or found.problems:
             return self._preview(request, tenant, form, found)
-        return self._apply(request, tenant, form, found)
-
-    def _apply(self, request: HttpRequest, tenant: Tenant, form: ConfigurationForm, found: Plan) -> HttpResponse:
         try:
-            if found.fingerprint != form.cleaned_data["fingerprint"]:
+            if found.fingerprint != wanted:
                 raise ApplyError("The tenant has changed since the preview. Review the changes again.")
             apply(found, writer(request))
-        except ApplyError as problem:
-            self.message_user(request, str(problem), messages.WARNING)
+        except ApplyError as error:
+            self.message_user(request, str(error), messages.WARNING)
             now = self.get_object(request, str(tenant.pk))
             return self._preview(request, now, form, _plan_of(request, now, form))
         self.message_user(request, f"Applied: {_counted(found)}.", messages.SUCCESS)
@@ -124,24 +107,22 @@ class ConfigurationAdmin(ScopedAdmin):
     def _preview(self, request: HttpRequest, tenant: Tenant, form: ConfigurationForm, found: Plan) -> HttpResponse:
         page = {
             "plan": found,
-            "steps": _shown(found.steps[:MAX_STEPS]),
+            "steps": [
+                {"label": LABELS[step.doing], "colour": COLOURS[step.doing], "step": step, "diff": step.diff}
+                for step in found.steps[:MAX_STEPS]
+            ],
             "more_steps": max(0, len(found.steps) - MAX_STEPS),
             "counted": _counted(found),
             "text": form.cleaned_data["text"],
             "prune": form.cleaned_data["prune"],
         }
-        return self._page(request, tenant, page)
+        return self._import_page(request, tenant, page)
 
-    def _page(self, request: HttpRequest, tenant: Tenant, page: dict[str, Any]) -> HttpResponse:
-        context = {
-            **self.admin_site.each_context(request),
-            "title": f"Import configuration of {tenant}",
-            "tenant": tenant,
-            "original": tenant,
-            "opts": self.opts,
-            **page,
-        }
-        return TemplateResponse(request, "tenants/import.html", context, headers={"Cache-Control": "no-store"})
+    def _import_page(self, request: HttpRequest, tenant: Tenant, page: dict[str, Any]) -> HttpResponse:
+        title = f"Import configuration of {tenant}"
+        response = self.page(request, "tenants/import.html", title=title, tenant=tenant, original=tenant, **page)
+        response.headers["Cache-Control"] = "no-store"
+        return response
 
 
 def _plan_of(request: HttpRequest, tenant: Tenant, form: ConfigurationForm) -> Plan:
@@ -162,20 +143,8 @@ def _text_of(upload: "UploadedFile[Any] | None", text: str) -> str:
         raise ValidationError(too_large)
     try:
         return bytes(upload.read()).decode()
-    except UnicodeDecodeError as problem:
-        raise ValidationError("This file is not UTF-8 text.") from problem
-
-
-def _shown(steps: Sequence[Step]) -> list[ShownStep]:
-    return [
-        ShownStep(
-            LABELS[step.doing],
-            COLOURS[step.doing],
-            step,
-            step.diff,
-        )
-        for step in steps
-    ]
+    except UnicodeDecodeError as error:
+        raise ValidationError("This file is not UTF-8 text.") from error
 
 
 def _counted(found: Plan) -> str:

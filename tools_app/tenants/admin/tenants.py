@@ -1,6 +1,6 @@
 """Tenants: created by superusers, configured by their own admins."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django import forms
 from django.conf import settings
@@ -11,18 +11,17 @@ from django.utils.safestring import SafeString
 from tools_app.calls.sessions import DEFAULT_MAX_SESSIONS
 from tools_app.catalog.admin.base import Fieldsets
 from tools_app.identity.patterns import PermittedNames
-from tools_app.methods.permissions import check_network
 from tools_app.models import Alert, AlertDelivery, ApiKey, Connection, Invitation, Session, Tenant
 from tools_app.tenants.admin.key_forms import KINDS
 from tools_app.tenants.admin.tenant_config import ConfigurationAdmin
 from tools_app.tenants.permissions import PUBLIC, SUPERUSERS_ONLY, tenant_permissions_of
-from tools_app.web.admin.columns import cut_column, moment_column, yes_no_column, yes_no_filter
+from tools_app.web.admin.columns import cut_column, moment_column
 from tools_app.web.admin.decorators import column
-from tools_app.web.admin.fields import TENANT_LIMITS, LinesField, NamesField, check_anything, limits_fieldset
+from tools_app.web.admin.fields import TENANT_LIMITS, form_field, limits_fieldset
 from tools_app.web.admin.scoping import narrow
 from tools_app.web.admin.site import site
 
-PUBLIC_TOOLS = "Public tools, resources and prompts"
+MAX_NAMES = 50
 SETTINGS = (
     "slug",
     "name",
@@ -39,71 +38,18 @@ LISTING = ("presentation", "search_above_tokens")
 class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
     """The settings of a tenant."""
 
-    allowed_networks = LinesField(
-        check=check_network,
-        required=False,
-        rows=3,
-        help_text="Private networks that HTTP tools can call, one per line, such as 10.1.0.0/16.",
-    )
-    redacted_keys = LinesField(
-        check=check_anything,
-        required=False,
-        rows=3,
-        help_text="Additional key names whose values the audit log redacts, one per line, such as ssn.",
-    )
-    public_tools = NamesField(
-        label=PUBLIC_TOOLS,
-        required=False,
-        rows=6,
-        help_text="Names or URIs that anonymous callers can use, one per line. * matches anything: search_*."
-        " tool=echo is exactly the tool echo, and so are prompt= and resource=.",
-    )
-
     class Meta:
         model = Tenant
         fields = (*SETTINGS, *LISTING, *TENANT_LIMITS, *PUBLIC)
-        labels: ClassVar = {
-            "is_active": "Active",
-            "allow_query_key": "API keys in URLs",
-            "keep_days": "Days to keep calls",
-            "is_public": "Public",
-            "public_tools": PUBLIC_TOOLS,
-        }
-        help_texts: ClassVar = {
-            "slug": "Part of the URL of the tenant's endpoint: /t/SLUG/mcp.",
-            "is_active": "If off, all API keys of this tenant are rejected.",
-            # To those who may not change them: the fields of others have a help text of their own.
-            "allowed_networks": "Private networks that HTTP tools can call. Only superusers change them.",
-            "keep_days": "Older calls are deleted, with their arguments, results and events. Empty: the hub default"
-            " (MCPHUB_KEEP_DAYS). Only superusers change it.",
-            "allow_query_key": "Accept keys in ?api_key= too. URLs are stored in logs and histories: prefer a header.",
-            "requests_per_second": "All requests, including lists and pings. Empty: no limit.",
-            "calls_in_flight": "Calls that run at the same time. Empty: no limit.",
-            "open_streams": "Event streams and WebSockets that are open at the same time. Empty: no limit.",
-            "is_public": "Anyone can call this tenant at /t/SLUG/mcp without an API key. These calls are recorded as"
-            " anonymous.",
-            "public_tools": "Names or URIs that anonymous callers can use. Only superusers change them.",
-            "public_calls_per_minute": "For each IP address.",
-        }
+        formfield_callback = form_field
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if "keep_days" in self.fields:
-            self.fields["keep_days"].help_text = _how_long_records_are_kept()
+            days = settings.MCPHUB_KEEP_DAYS
+            self.fields["keep_days"].help_text += f" Currently: {f'{days} days' if days else 'forever'}."
         if "most_sessions" in self.fields:
-            self.fields["most_sessions"].help_text = _how_many_sessions()
-        for name in LISTING:
-            if name in self.fields:
-                self.fields[name].required = False
-
-    def clean_presentation(self) -> str:
-        """Return how tools are listed: as before if nothing is selected."""
-        return str(self.cleaned_data["presentation"] or self.instance.presentation)
-
-    def clean_search_above_tokens(self) -> int:
-        """Return the number of tokens: the one before if none is entered."""
-        entered: int | None = self.cleaned_data["search_above_tokens"]
-        return self.instance.search_above_tokens if entered is None else entered
+            self.fields["most_sessions"].help_text += f" Currently: {DEFAULT_MAX_SESSIONS:,}."
 
 
 @admin.register(Tenant, site=site)
@@ -120,12 +66,12 @@ class TenantAdmin(ConfigurationAdmin):
         cut_column("name", "name"),
         cut_column("slug", "slug"),
         "endpoint",
-        yes_no_column("is_active", "active"),
-        yes_no_column("is_public", "public"),
+        "is_active",
+        "is_public",
         moment_column("created_at", "created"),
     )
     search_fields = ("name", "slug")
-    list_filter = (("is_active", yes_no_filter("active")), ("is_public", yes_no_filter("public")))
+    list_filter = ("is_active", "is_public")
     readonly_fields = ("anonymous_callers_get",)
     change_form_before_template = "tenants/public.html"
 
@@ -149,7 +95,11 @@ class TenantAdmin(ConfigurationAdmin):
         """Save the tenant, with a warning if it is public."""
         super().save_model(request, obj, form, change)
         if obj.is_public:
-            self.message_user(request, _public_warning(obj), messages.WARNING)
+            warning = (
+                f"{obj} is public: anyone who knows the URL /t/{obj.slug}/mcp can call what its patterns match, and is"
+                f" recorded as anonymous. They currently match: {described(obj)}."
+            )
+            self.message_user(request, warning, messages.WARNING)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """Make fields for superusers read-only, and the slug of an existing tenant, which its clients use."""
@@ -169,33 +119,10 @@ class TenantAdmin(ConfigurationAdmin):
         return narrow(f"/t/{tenant.slug}/mcp")
 
 
-def _how_long_records_are_kept() -> str:
-    days = settings.MCPHUB_KEEP_DAYS
-    otherwise = f"for {days} days" if days else "forever"
-    return (
-        "Older calls are deleted, with their arguments, results and events. 0: never. "
-        f"Empty: the hub default (MCPHUB_KEEP_DAYS), currently {otherwise}."
-    )
-
-
-def _how_many_sessions() -> str:
-    return f"For clients with protocol versions up to 2025-11-25. Empty: {DEFAULT_MAX_SESSIONS:,}."
-
-
-def _public_warning(tenant: Tenant) -> str:
-    return (
-        f"{tenant} is public: anyone who knows the URL /t/{tenant.slug}/mcp can call what its patterns match, and is"
-        f" recorded as anonymous. They currently match: {described(tenant)}."
-    )
-
-
-MAX_NAMES = 50
-
-
-def public_names(tenant: Tenant) -> list[str]:
-    """Return the enabled tools, resources and prompts that match the tenant's patterns."""
+def described(tenant: Tenant) -> str:
+    """Return on one line the enabled tools, resources and prompts that match the tenant's patterns."""
     permitted = PermittedNames(tenant.public_tools)
-    return [
+    names = [
         name
         for kind, model, field in KINDS
         for name in model._default_manager.filter(tenant=tenant, enabled=True)
@@ -203,10 +130,5 @@ def public_names(tenant: Tenant) -> list[str]:
         .values_list(field, flat=True)
         if permitted.have(kind, name)
     ]
-
-
-def described(tenant: Tenant) -> str:
-    """Return the names on one line."""
-    names = public_names(tenant)
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more if names else "nothing"

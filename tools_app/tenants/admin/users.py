@@ -15,7 +15,6 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
@@ -24,13 +23,12 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.models import Identity, Membership, Role
-from tools_app.tenants.members import DEFAULT_ROLE, LAST_ADMIN, ROLES_HELP, UnknownPerson, is_last_admin, person_named
-from tools_app.tenants.permissions import TenantPermissions, tenant_permissions_of
+from tools_app.tenants.members import DEFAULT_ROLE, IS_MEMBER, LAST_ADMIN, UnknownPerson, is_last_admin, person_named
+from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin.columns import cut_column, full_moment, moment_column, role_badge, yes_no_column, yes_no_filter
 from tools_app.web.admin.conflicts import ConflictAdmin
 from tools_app.web.admin.decorators import button, column
-from tools_app.web.admin.deletion import without_link_tables
-from tools_app.web.admin.scoping import ScopedAdmin, TenantFilter, narrow
+from tools_app.web.admin.scoping import ScopedAdmin, TenantFilter, narrow, without_link_tables
 from tools_app.web.admin.site import site
 
 NAME_CHARACTERS = "letters, digits, @, ., +, - and _"
@@ -49,21 +47,20 @@ class NewMemberForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Membership
         fields = ("tenant", "person", "role")
-        help_texts: ClassVar = {"role": ROLES_HELP}
 
     def clean_person(self) -> User:
         """Return the account. Raises ValidationError if no user or several users match."""
         try:
             return person_named(self.cleaned_data["person"])
-        except UnknownPerson as problem:
-            raise ValidationError(str(problem)) from problem
+        except UnknownPerson as error:
+            raise ValidationError(str(error)) from error
 
     def clean(self) -> dict[str, Any] | None:
         """Reject a second role. Raises ValidationError."""
         person, tenant = self.cleaned_data.get("person"), self.cleaned_data.get("tenant")
         if person and tenant:
             if Membership.objects.filter(user=person, tenant=tenant).exists():
-                raise ValidationError({"person": "This person is already a member."})
+                raise ValidationError({"person": IS_MEMBER})
             self.instance.user = person
         return super().clean()
 
@@ -74,7 +71,6 @@ class MemberForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Membership
         fields = ("role",)
-        help_texts: ClassVar = {"role": ROLES_HELP}
 
     def clean_role(self) -> str:
         """Return the role. Raises ValidationError if the tenant would have no admin."""
@@ -246,10 +242,6 @@ class UserAdmin(ConflictAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[typ
         deleted, counts, lacking, protected = super().get_deleted_objects(objs, request)
         return *without_link_tables(deleted, counts), lacking, protected
 
-    def has_remove_factors_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Return whether this user may remove the second factors of others."""
-        return self._permissions_of(request).everything
-
     @button(
         "Remove second factors",
         url_path="remove-factors",
@@ -267,31 +259,18 @@ class UserAdmin(ConflictAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[typ
                 Authenticator.objects.filter(user=person).delete()
             self.message_user(request, f"{person} logs in with the password alone now.", messages.SUCCESS)
             return HttpResponseRedirect(reverse("admin:auth_user_change", args=[person.pk]))
-        shown = {**self.admin_site.each_context(request), "title": "Remove second factors", "person": person}
-        return TemplateResponse(request, "tenants/remove_factors.html", {**shown, "opts": self.opts})
+        return self.page(request, "tenants/remove_factors.html", title="Remove second factors", person=person)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         return super().changelist_view(request, {"title": "Users", **(extra_context or {})})
 
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return self._permissions_of(request).everything
+    def _is_superuser(self, request: HttpRequest, obj: Any = None) -> bool:
+        return tenant_permissions_of(request).everything
 
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self._permissions_of(request).everything
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return self._permissions_of(request).everything
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self._permissions_of(request).everything
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self._permissions_of(request).everything
+    has_module_permission = has_view_permission = has_add_permission = _is_superuser
+    has_change_permission = has_delete_permission = has_remove_factors_permission = _is_superuser
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
         """Set a user's password. The whole account is saved, so it is locked from when it is read."""
         with change_log_transaction() if request.method == "POST" else nullcontext():
             return super().user_change_password(request, id, form_url)
-
-    def _permissions_of(self, request: HttpRequest) -> TenantPermissions:
-        return tenant_permissions_of(request)

@@ -89,9 +89,9 @@ def renew() -> None:
 # --- For threads that may block: slots of calls that other processes may release ---------------------------------
 
 
-def take_here(rates: Sequence[Rate]) -> OverLimit | None:
+def take_blocking(rates: Sequence[Rate]) -> OverLimit | None:
     """Like `take`, for one hit."""
-    refused = _store().take_here(rates, 1)
+    refused = _store().take_blocking(rates, 1)
     return None if refused is None else OverLimit(rates[refused[0]], max(1, math.ceil(refused[1])))
 
 

@@ -67,14 +67,14 @@ class MemoryStore:
         self._prune_at = self._prune_held_at = FEW_NAMES
 
     async def take(self, rates: Sequence[Rate], count: int) -> tuple[int, float] | None:
-        """Like `take_here`."""
-        return self.take_here(rates, count)
+        """Like `take_blocking`."""
+        return self.take_blocking(rates, count)
 
     async def acquire(self, concurrency_limits: Sequence[ConcurrencyLimit], id: str, seconds: float) -> int | None:
         """Like `acquire_here`."""
         return self.acquire_here(concurrency_limits, id, seconds)
 
-    def take_here(self, rates: Sequence[Rate], count: int) -> tuple[int, float] | None:
+    def take_blocking(self, rates: Sequence[Rate], count: int) -> tuple[int, float] | None:
         """Count `count` hits against every rate. If one is used up, count none; return its index and the wait."""
         with self._lock:
             now = self._clock()

@@ -144,10 +144,10 @@ class _LoopClient:
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 answers: list[Answer] = await self._script(args=[msgspec.msgpack.encode(requests)])
-        except UNAVAILABLE as problem:
+        except UNAVAILABLE as error:
             # Requests that arrived meanwhile have waited long enough, too.
-            self._batches.fail_waiting(RedisUnavailable(str(problem)))
-            raise RedisUnavailable(str(problem)) from problem
+            self._batches.fail_waiting(RedisUnavailable(str(error)))
+            raise RedisUnavailable(str(error)) from error
         return answers
 
 
@@ -167,16 +167,16 @@ class RedisStore:
         request = ("take", count, [(self._named(rate.key), rate.most, rate.seconds * 1000) for rate in rates])
         answer = await self._send(request)
         if answer is None:
-            return self._local.take_here(rates, count)
+            return self._local.take_blocking(rates, count)
         return (answer[0] - 1, answer[1] / 1000) if answer else None
 
-    def take_here(self, rates: Sequence[Rate], count: int) -> tuple[int, float] | None:
+    def take_blocking(self, rates: Sequence[Rate], count: int) -> tuple[int, float] | None:
         """Like `take`, from a thread that may block."""
         answer = self._ask_here(
             ("take", count, [(self._named(rate.key), rate.most, rate.seconds * 1000) for rate in rates])
         )
         if answer is None:
-            return self._local.take_here(rates, count)
+            return self._local.take_blocking(rates, count)
         return (answer[0] - 1, answer[1] / 1000) if answer else None
 
     async def acquire(self, concurrency_limits: Sequence[ConcurrencyLimit], id: str, seconds: float) -> int | None:
@@ -235,8 +235,8 @@ class RedisStore:
             return None
         try:
             answer = await self._post().send(request)
-        except RedisUnavailable as problem:
-            self.circuit.trip(problem)
+        except RedisUnavailable as error:
+            self.circuit.trip(error)
             return None
         return answer
 
@@ -245,8 +245,8 @@ class RedisStore:
             return None
         try:
             answers: list[Answer] = self._script(args=[msgspec.msgpack.encode([request])])
-        except UNAVAILABLE as problem:
-            self.circuit.trip(problem)
+        except UNAVAILABLE as error:
+            self.circuit.trip(error)
             return None
         return answers[0]
 

@@ -60,6 +60,10 @@ asyncio.run(main())
 def typescript(url: str, key: str, request: SnippetRequest) -> str:
     """Return a program for version 2 of the package @modelcontextprotocol/client."""
     mode = "auto" if is_modern(request.version) else "legacy"
+    names = {"tools/call": "callTool", "resources/read": "readResource", "prompts/get": "getPrompt"}
+    call = "for (const tool of (await client.listTools()).tools) console.log(tool.name);"
+    if name := names.get(request.method):
+        call = f"console.log(JSON.stringify(await client.{name}({_json(request.params)}), null, 2));"
     return f"""\
 import {{ Client, StreamableHTTPClientTransport }} from "@modelcontextprotocol/client";
 
@@ -69,7 +73,7 @@ const transport = new StreamableHTTPClientTransport(new URL({_json(url)}), {{
 }});
 
 await client.connect(transport);
-{_typescript_call(request)}
+{call}
 await client.close();
 """
 
@@ -139,13 +143,6 @@ def _python_call(request: SnippetRequest) -> str:
         case _:
             return "for tool in (await client.list_tools()).tools:\n            print(tool.name)"
     return f"print(await {call})"
-
-
-def _typescript_call(request: SnippetRequest) -> str:
-    names = {"tools/call": "callTool", "resources/read": "readResource", "prompts/get": "getPrompt"}
-    if request.method not in names:
-        return "for (const tool of (await client.listTools()).tools) console.log(tool.name);"
-    return f"console.log(JSON.stringify(await client.{names[request.method]}({_json(request.params)}), null, 2));"
 
 
 def _json(value: Any) -> str:

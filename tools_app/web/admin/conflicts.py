@@ -61,7 +61,12 @@ class ConflictForm(forms.ModelForm):  # type: ignore[type-arg]
         # Read now: validation writes the typed values into the instance. A disabled field, such as the one that
         # describes a password, overwrites nothing.
         self._stored = {
-            name: self._digest_of(name, self._stored_value(name))
+            name: self._digest_of(
+                name,
+                getattr(self.instance, self._write_only[name])
+                if name in self._write_only
+                else self.get_initial_for_field(field, name),
+            )
             for name, field in self.fields.items()
             if not field.disabled
         }
@@ -82,7 +87,11 @@ class ConflictForm(forms.ModelForm):  # type: ignore[type-arg]
         if not self.is_bound:
             super().full_clean()
             return
-        seen = self._seen()
+        try:
+            seen = orjson.loads(self.data.get(OPENED, "")[: MAX_OPENED_LENGTH + 1])
+        except ValueError:
+            seen = {}
+        seen = seen if isinstance(seen, dict) else {}
         # A choice holds for the value that was shown beside it.
         chosen = {
             name: str(self.data[TAKE + name])
@@ -90,41 +99,23 @@ class ConflictForm(forms.ModelForm):  # type: ignore[type-arg]
             if TAKE + name in self.data and seen.get(name) == self._stored[name]
         }
         taken = [name for name, choice in chosen.items() if choice == THEIRS and name not in self._write_only]
-        self._disable(taken, disabled=True)
+        # A disabled field keeps its stored value, also if another one was sent.
+        for name in taken:
+            self.fields[name].disabled = True
         super().full_clean()
         changed = self.changed_data
-        self._disable(taken, disabled=False)
+        for name in taken:
+            self.fields[name].disabled = False
         overwritten = [name for name in changed if name in seen and seen[name] != self._stored[name]]
         if overwritten:
-            self.add_error(None, self._conflict_message())
+            kind = self.recorded_row._meta.verbose_name
+            message = (
+                f"Somebody else changed this {kind} while you edited it, and nothing was saved. Select which values to"
+                " keep, then save again."
+            )
+            self.add_error(None, message)
         if self.errors and (overwritten or chosen):
             self.conflicts = self._between(sorted({*overwritten, *chosen}, key=list(self.fields).index), seen, chosen)
-
-    def _disable(self, names: Iterable[str], *, disabled: bool) -> None:
-        # A disabled field keeps its stored value, also if another one was sent.
-        for name in names:
-            self.fields[name].disabled = disabled
-
-    def _conflict_message(self) -> str:
-        kind = self.recorded_row._meta.verbose_name
-        return (
-            f"Somebody else changed this {kind} while you edited it, and nothing was saved. Select which values to"
-            " keep, then save again."
-        )
-
-    def _seen(self) -> dict[str, str]:
-        text = self.data.get(OPENED, "")
-        if len(text) > MAX_OPENED_LENGTH:
-            return {}
-        try:
-            seen = orjson.loads(text)
-        except ValueError:
-            return {}
-        return seen if isinstance(seen, dict) else {}
-
-    def _stored_value(self, name: str) -> Any:
-        column = self._write_only.get(name)
-        return getattr(self.instance, column) if column else self.get_initial_for_field(self.fields[name], name)
 
     def _between(self, names: list[str], seen: Mapping[str, str], chosen: Mapping[str, str]) -> list[Conflict]:
         changes = _changes_of(self.recorded_row, {name: self._recorded_as(name) for name in names})
@@ -160,7 +151,8 @@ class ConflictForm(forms.ModelForm):  # type: ignore[type-arg]
         if isinstance(self.fields[name], forms.ModelMultipleChoiceField):
             # Their order has no meaning.
             value = sorted(_keys(value))
-        return _digest(value)
+        text = json.dumps(_plain(value), sort_keys=True, default=str)
+        return sha256(text.encode(errors="backslashreplace")).hexdigest()[:DIGEST_LENGTH]
 
 
 def _changes_of(row: Model, recorded: Mapping[str, str]) -> dict[str, Change]:
@@ -174,11 +166,6 @@ def _changes_of(row: Model, recorded: Mapping[str, str]) -> dict[str, Change]:
         if change is not None:
             found[name] = change
     return found
-
-
-def _digest(value: Any) -> str:
-    text = json.dumps(_plain(value), sort_keys=True, default=str)
-    return sha256(text.encode(errors="backslashreplace")).hexdigest()[:DIGEST_LENGTH]
 
 
 def _plain(value: Any) -> Any:

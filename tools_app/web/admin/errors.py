@@ -11,7 +11,7 @@ from django.template.loader import render_to_string
 
 from tools_app.tenants import members
 from tools_app.web.admin.site import colors, favicon, htmx_script, site, style, zone_script
-from tools_app.web.documentation.admin.pieces import piece
+from tools_app.web.documentation.links import link_to
 
 TEMPLATE: Final = "web/error.html"
 WITH_SIDEBAR: Final = "admin/base_site.html"
@@ -80,10 +80,15 @@ def _page(request: HttpRequest, explained: ErrorText, status: int, **more: Any) 
     """Return a page with the sidebar for members, and one without for everybody else."""
     context = {"title": explained.title, "text": explained.text, "status": status, "layout": ALONE, **more}
     if hasattr(request, "user") and site.has_permission(request):
-        context |= {**site.each_context(request), "layout": WITH_SIDEBAR, "about": piece(explained.about)}
+        context |= {**site.each_context(request), "layout": WITH_SIDEBAR, "about": link_to(explained.about)}
     else:
         context |= _assets()
-    context["contacts"] = _whom_to_ask(request)
+    person = getattr(request, "user", None)
+    asked = members.admins_to_ask(person) if isinstance(person, User) and not person.is_superuser else []
+    contacts = [
+        f"{', '.join(names)} ({'admin' if len(names) == 1 else 'admins'} of {tenant})" for tenant, names in asked
+    ]
+    context["contacts"] = contacts or [ASK_OPERATOR]
     return HttpResponse(render_to_string(TEMPLATE, context, request), status=status)
 
 
@@ -108,15 +113,3 @@ def _assets() -> dict[str, Any]:
         "scripts": [zone_script(request), htmx_script(request)],
         "site_favicons": [{"rel": "icon", "type": "image/svg+xml", "href": favicon(request)}],
     }
-
-
-def _whom_to_ask(request: HttpRequest) -> list[str]:
-    """Return the other admins of the user's tenants, or the operator."""
-    person = getattr(request, "user", None)
-    if not isinstance(person, User) or person.is_superuser:
-        return [ASK_OPERATOR]
-    contacts = [
-        f"{', '.join(names)} ({'admin' if len(names) == 1 else 'admins'} of {tenant})"
-        for tenant, names in members.admins_to_ask(person)
-    ]
-    return contacts or [ASK_OPERATOR]

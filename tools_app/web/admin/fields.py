@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils.text import capfirst
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from tools_app.catalog.validation.shapes import check_icons
 from tools_app.catalog.validation.sizes import MAX_DESCRIPTION_LENGTH, MAX_JSON_BYTES, json_size_fault
 from tools_app.core.sanitize import is_storable
-from tools_app.core.validators import MAX_ENTRY_LENGTH, MAX_EXACT, MAX_EXACT_LENGTH
-from tools_app.methods.permissions import check_name
+from tools_app.core.text_lists import TextListField
+from tools_app.core.validators import MAX_ENTRY_LENGTH, MAX_EXACT, MAX_EXACT_LENGTH, validate_names
 from tools_app.protocol.authoring_schema import SchemaProblem
 from tools_app.tenants.keys import LIMITS
 from tools_app.web.admin import json_source
@@ -39,6 +40,15 @@ class JsonTextarea(UnfoldAdminTextareaWidget):
 
     def __init__(self, rows: int = 8) -> None:
         super().__init__(attrs={"rows": rows, "style": "font-family: ui-monospace, monospace", "spellcheck": "false"})
+
+
+class LinesTextarea(JsonTextarea):
+    """A textarea for one text per line. The `placeholder` says what no text means."""
+
+    def __init__(self, placeholder: str = "", rows: int = 4) -> None:
+        super().__init__(rows)
+        if placeholder:
+            self.attrs["placeholder"] = placeholder
 
 
 class JsonTextField(forms.Field):
@@ -78,9 +88,16 @@ class JsonTextField(forms.Field):
             return self.empty() if self.empty else None
         try:
             source = json_source.parse(value)
-        except json_source.JsonProblem as problem:
-            raise ValidationError(str(problem), code="json") from problem
-        self._check(source)
+        except json_source.JsonProblem as error:
+            raise ValidationError(str(error), code="json") from error
+        if self.kind and not isinstance(source.value, self.kind):
+            raise ValidationError(f"Line 1: enter {KINDS[self.kind]}.", code="kind")
+        if fault := json_size_fault(source.value, self.max_bytes):
+            raise ValidationError(fault, code="size")
+        problems = self.check(source.value) if self.check else []
+        lines = sorted((source.line_of(problem.path), str(problem)) for problem in problems)
+        if lines:
+            raise ValidationError([f"Line {line}: {problem}" for line, problem in lines])
         return source.value
 
     def has_changed(self, initial: Any, data: Any) -> bool:
@@ -90,16 +107,6 @@ class JsonTextField(forms.Field):
         except ValidationError:
             return True
 
-    def _check(self, source: json_source.JsonSource) -> None:
-        if self.kind and not isinstance(source.value, self.kind):
-            raise ValidationError(f"Line 1: enter {KINDS[self.kind]}.", code="kind")
-        if fault := json_size_fault(source.value, self.max_bytes):
-            raise ValidationError(fault, code="size")
-        problems = self.check(source.value) if self.check else []
-        lines = sorted((source.line_of(problem.path), str(problem)) for problem in problems)
-        if lines:
-            raise ValidationError([f"Line {line}: {problem}" for line, problem in lines])
-
 
 MAX_LINES = 200
 MAX_TOLD = 10
@@ -107,32 +114,28 @@ MAX_TOLD = 10
 LineCheck = Callable[[str], None]
 
 
-def check_anything(_line: str) -> None:
-    """Accept every line."""
-
-
 class LinesField(forms.Field):
     """Texts, one per line; a JSON list is accepted as well. Empty lines and duplicates are dropped.
 
-    At most `max_lines` lines of `max_length` characters. `check` raises ValidationError for an invalid line; without
-    it, every line is valid.
+    At most `max_lines` lines of `max_length` characters. `check` raises ValidationError for an invalid line, as do
+    `list_validators` for a list of one; without them, every line is valid.
     """
 
     def __init__(
         self,
         *,
         check: LineCheck | None = None,
+        list_validators: Iterable[Callable[[Any], object]] = (),
         rows: int = 4,
         placeholder: str = "",
         max_lines: int = MAX_LINES,
         max_length: int = MAX_ENTRY_LENGTH,
+        widget: forms.Widget | None = None,
         **options: Any,
     ) -> None:
         self.check, self.max_lines, self.max_length = check, max_lines, max_length
-        widget = JsonTextarea(rows)
-        if placeholder:
-            widget.attrs["placeholder"] = placeholder
-        super().__init__(widget=widget, **options)
+        self.list_validators = tuple(list_validators)
+        super().__init__(widget=widget or LinesTextarea(placeholder, rows), **options)
         self.empty_values = [None, ""]
 
     def prepare_value(self, value: Any) -> Any:
@@ -149,11 +152,10 @@ class LinesField(forms.Field):
         problems = []
         for number, line in lines:
             try:
-                _check_line(line, self.max_length)
-                if self.check is not None:
-                    self.check(line)
-            except ValidationError as problem:
-                problems += [f"Line {number}: {message}" for message in problem.messages]
+                self._check_line(line)
+            except ValidationError as error:
+                messages = (message.removeprefix("Entry 1: ") for message in error.messages)
+                problems += [f"Line {number}: {message}" for message in messages]
         if problems:
             raise ValidationError(problems[:MAX_TOLD], code="line")
         return list(dict.fromkeys(line for _, line in lines))
@@ -165,37 +167,51 @@ class LinesField(forms.Field):
         except ValidationError:
             return True
 
+    def _check_line(self, line: str) -> None:
+        if len(line) > self.max_length:
+            raise ValidationError(f"at most {self.max_length} characters; these are {len(line)}.")
+        if not is_storable(line):
+            raise ValidationError("it holds a character that cannot be stored.")
+        for validate in self.list_validators:
+            validate([line])
+        if self.check is not None:
+            self.check(line)
+
 
 class NamesField(LinesField):
     """Names, URIs and patterns of tools, prompts and resources, and entries for exactly one of them."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(check=check_name, max_lines=MAX_EXACT, max_length=MAX_EXACT_LENGTH, **options)
+        super().__init__(list_validators=[validate_names], max_lines=MAX_EXACT, max_length=MAX_EXACT_LENGTH, **options)
 
 
-def _check_line(line: str, max_length: int) -> None:
-    if len(line) > max_length:
-        raise ValidationError(f"at most {max_length} characters; these are {len(line)}.")
-    if not is_storable(line):
-        raise ValidationError("it holds a character that cannot be stored.")
+def form_field(column: Any, **options: Any) -> Any:
+    """Return the form field of a column: Django's, or one text per line for a list of texts."""
+    if not isinstance(column, TextListField):
+        return column.formfield(**options)
+    defaults = {
+        "label": capfirst(column.verbose_name),
+        "help_text": f"{column.help_text} One per line.",
+        "required": not column.blank,
+        "list_validators": column.validators,
+        "max_lines": column.max_entries,
+        "max_length": column.max_entry_length,
+    }
+    return LinesField(**{**defaults, **options})
 
 
 def _lines(text: str) -> list[tuple[int, str]]:
     """Return the non-empty lines with their numbers."""
-    if text.lstrip().startswith("["):
-        return list(enumerate(_entries(text), start=1))
-    numbered = enumerate(text.splitlines(), start=1)
-    return [(number, line.strip()) for number, line in numbered if line.strip()]
-
-
-def _entries(text: str) -> list[str]:
+    if not text.lstrip().startswith("["):
+        numbered = enumerate(text.splitlines(), start=1)
+        return [(number, line.strip()) for number, line in numbered if line.strip()]
     try:
         value = json_source.parse(text).value
-    except json_source.JsonProblem as problem:
-        raise ValidationError(f"Enter one per line. {problem}", code="json") from problem
+    except json_source.JsonProblem as error:
+        raise ValidationError(f"Enter one per line. {error}", code="json") from error
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
         raise ValidationError("Enter one per line, or a JSON list of strings.", code="json")
-    return [entry.strip() for entry in value if entry.strip()]
+    return list(enumerate((entry.strip() for entry in value if entry.strip()), start=1))
 
 
 class OfferForm(forms.ModelForm):  # type: ignore[type-arg]

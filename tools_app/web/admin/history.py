@@ -31,6 +31,11 @@ class Entry:
 class HistoryAdmin(ModelAdmin):
     """An admin whose history is read from the change log instead of Django's LogEntry, which is not written."""
 
+    def page(self, request: HttpRequest, template: str, **context: Any) -> TemplateResponse:
+        """Return a page of the admin beside those of Django."""
+        base = {**self.admin_site.each_context(request), "opts": self.opts}
+        return TemplateResponse(request, template, {**base, **context})
+
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> None:
         """Do nothing: the change is recorded where it is made."""
 
@@ -52,23 +57,20 @@ class HistoryAdmin(ModelAdmin):
         found = Change.objects.filter(kind=self.opts.model_name, object_id=str(row.pk)).order_by("-position")
         newest, has_more = first_within(found, MAX_ENTRIES, MAX_BYTES)
         changes = [change for change in newest if tenant_permissions_of(request).sees(change.tenant_id)]
-        page = {
+        entries = [
+            Entry(
+                change,
+                change_values.ACTION_COLOURS[Action(change.action)],
+                change_values.fields_of(change) if change_values.may_read_values(request, change) else None,
+            )
+            for change in changes
+        ]
+        context = {
             "title": f"History of {row}",
-            "entries": [_entry(request, change) for change in changes],
+            "entries": entries,
             "all": f"{reverse('admin:tools_app_change_changelist')}?object={row.pk}",
             "has_more": has_more,
             "original": row,
-            "opts": self.opts,
             "module_name": str(self.opts.verbose_name_plural),
         }
-        context = {**self.admin_site.each_context(request), **page, **(extra_context or {})}
-        return TemplateResponse(request, "audit/change/history.html", context)
-
-
-def _entry(request: HttpRequest, change: Change) -> Entry:
-    readable = change_values.may_read_values(request, change)
-    return Entry(
-        change,
-        change_values.ACTION_COLOURS[Action(change.action)],
-        change_values.fields_of(change) if readable else None,
-    )
+        return self.page(request, "audit/change/history.html", **{**context, **(extra_context or {})})

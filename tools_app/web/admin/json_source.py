@@ -50,11 +50,27 @@ def parse(text: str) -> JsonSource:
     """Parse `text`. Raises JsonProblem, also for JSON that stores or clients would reject (NaN, duplicate keys)."""
     try:
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as problem:
-        raise JsonProblem(f"Line {problem.lineno}, column {problem.colno}: {problem.msg}") from problem
-    except RecursionError as problem:
-        raise JsonProblem("Nested too deeply.") from problem
-    _refuse_what_cannot_be_kept(text, value)
+    except json.JSONDecodeError as error:
+        raise JsonProblem(f"Line {error.lineno}, column {error.colno}: {error.msg}") from error
+    except RecursionError as error:
+        raise JsonProblem("Nested too deeply.") from error
+    if found := ESCAPED_NUL.search(text):
+        raise JsonProblem(f"Line {text.count(chr(10), 0, found.start()) + 1}: the character \\u0000 cannot be stored.")
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    if depth > MAX_DEPTH:
+        raise JsonProblem(f"Nested too deeply: at most {MAX_DEPTH} levels are allowed.")
+    try:
+        orjson.dumps(value)
+    except TypeError as error:
+        raise JsonProblem(f"This cannot be stored: {error}.") from error
     return JsonSource(text, value)
 
 
@@ -76,31 +92,6 @@ def _refuse_constant(name: str) -> Never:
     raise JsonProblem(f"{name} is not JSON.")
 
 
-def _refuse_what_cannot_be_kept(text: str, value: Any) -> None:
-    if found := ESCAPED_NUL.search(text):
-        raise JsonProblem(f"Line {text.count(chr(10), 0, found.start()) + 1}: the character \\u0000 cannot be stored.")
-    if _depth(value) > MAX_DEPTH:
-        raise JsonProblem(f"Nested too deeply: at most {MAX_DEPTH} levels are allowed.")
-    try:
-        orjson.dumps(value)
-    except TypeError as problem:
-        raise JsonProblem(f"This cannot be stored: {problem}.") from problem
-
-
-def _depth(value: Any) -> int:
-    level, depth = [value], 0
-    while level:
-        depth += 1
-        level = [inner for outer in level for inner in _children(outer)]
-    return depth
-
-
-def _children(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
-
-
 def _skip(text: str, at: int) -> int:
     found = SPACE.match(text, at)
     return found.end() if found else at
@@ -109,27 +100,17 @@ def _skip(text: str, at: int) -> int:
 def _locate(text: str, at: int, path: Path, offsets: dict[Path, int]) -> int:
     """Record the offsets of the value at `at` and of each value in it. Return its end. The text must be valid JSON."""
     offsets.setdefault(path, at)
-    if text[at] == "{":
-        return _locate_members(text, at, path, offsets)
-    if text[at] == "[":
-        return _locate_entries(text, at, path, offsets)
-    return SCALARS.raw_decode(text, at)[1]
-
-
-def _locate_members(text: str, at: int, path: Path, offsets: dict[Path, int]) -> int:
-    at = _skip(text, at + 1)
-    while text[at] != "}":
-        name, end = SCALARS.raw_decode(text, at)
-        offsets[(*path, name)] = at
-        value_at = _skip(text, _skip(text, end) + 1)
-        at = _next(text, _locate(text, value_at, (*path, name), offsets))
-    return at + 1
-
-
-def _locate_entries(text: str, at: int, path: Path, offsets: dict[Path, int]) -> int:
+    opening = text[at]
+    if opening not in "{[":
+        return SCALARS.raw_decode(text, at)[1]
     at, position = _skip(text, at + 1), 0
-    while text[at] != "]":
-        at = _next(text, _locate(text, at, (*path, position), offsets))
+    while text[at] not in "}]":
+        name: str | int = position
+        if opening == "{":
+            name, end = SCALARS.raw_decode(text, at)
+            offsets[(*path, name)] = at
+            at = _skip(text, _skip(text, end) + 1)
+        at = _next(text, _locate(text, at, (*path, name), offsets))
         position += 1
     return at + 1
 

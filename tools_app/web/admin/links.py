@@ -15,7 +15,7 @@ ANONYMOUS = "anonymous"
 def link(row: Model | None, row_id: Any) -> str:
     """Return a link to the page of `row`, or its id if it was deleted."""
     if row is None:
-        return _gone(row_id)
+        return f"{row_id} (deleted)" if row_id else "-"
     address = reverse(f"admin:{row._meta.label_lower.replace('.', '_')}_change", args=[row.pk])
     return format_html('<a href="{}" class="text-link">{}</a>', address, row)
 
@@ -40,8 +40,4 @@ def key_link(record: Any) -> str:
 
 def _no_key(record: Any) -> str:
     # A call without a key was made to a public tenant.
-    return ANONYMOUS if record.api_key_id is None and record.tenant_id else _gone(record.api_key_id)
-
-
-def _gone(row_id: Any) -> str:
-    return f"{row_id} (deleted)" if row_id else "-"
+    return ANONYMOUS if record.api_key_id is None and record.tenant_id else link(None, record.api_key_id)

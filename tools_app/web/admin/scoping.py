@@ -4,13 +4,14 @@ Every page is based on `ScopedAdmin`, or on `RecordAdmin` for read-only records.
 treated as missing on every URL.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
+from django.apps import apps
 from django.contrib.admin.filters import SimpleListFilter
 from django.contrib.auth.models import User
 from django.db.models import ForeignKey, Model, QuerySet
@@ -25,12 +26,13 @@ from unfold.views import ChangeList
 
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.core.relations import large_columns
+from tools_app.core.text_lists import TextListField
 from tools_app.models import Toolset
 from tools_app.tenants import permissions
 from tools_app.tenants.permissions import TenantPermissions, tenant_permissions_of
 from tools_app.web.admin import json_source
 from tools_app.web.admin.conflicts import ConflictAdmin
-from tools_app.web.admin.deletion import without_link_tables
+from tools_app.web.admin.fields import form_field
 
 MAX_CHOICES = 200
 # Focusable, so that it can be scrolled with the keyboard.
@@ -38,6 +40,26 @@ PRE = '<pre tabindex="0" class="bg-base-50 dark:bg-base-800 font-mono max-w-4xl 
 text-xs" style="max-height: 30rem; white-space: pre-wrap; overflow-wrap: anywhere">{}</pre>'
 
 NARROW = '<span class="hub-cut" title="{0}">{0}</span>'
+
+
+@cache
+def _link_tables() -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return the names of the models that Django makes for many-to-many fields, and what their rows begin with."""
+    # A row without a page is listed as its kind and its text.
+    linking = [model._meta for model in apps.get_models(include_auto_created=True) if model._meta.auto_created]
+    plural = frozenset(str(meta.verbose_name_plural) for meta in linking)
+    return plural, tuple(f"{capfirst(str(meta.verbose_name))}: " for meta in linking)
+
+
+def without_link_tables(rows: Iterable[Any], counts: dict[str, int]) -> tuple[list[Any], dict[str, int]]:
+    """Return the nested list of deleted rows, and their numbers by kind, without the rows of link tables."""
+    plural, begin = _link_tables()
+    return _without(rows, begin), {name: count for name, count in counts.items() if str(name) not in plural}
+
+
+def _without(rows: Iterable[Any], begin: tuple[str, ...]) -> list[Any]:
+    remaining = (_without(row, begin) if isinstance(row, list) else row for row in rows)
+    return [row for row in remaining if row != [] and not (isinstance(row, str) and row.startswith(begin))]
 
 
 class TenantFilter(DropdownFilter):
@@ -135,6 +157,12 @@ class ScopedAdmin(ConflictAdmin):
     def _changes(self, permitted: TenantPermissions, row: Any) -> bool:
         return permitted.is_admin_anywhere if row is None else permitted.changes(self.tenant_id_of(row))
 
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        """Return the form field of a column. Lists of texts have one text per line."""
+        if isinstance(db_field, TextListField):
+            return form_field(db_field, **options)
+        return super().formfield_for_dbfield(db_field, request, **options)
+
     def formfield_for_choice_field(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
         """Say what an empty choice means."""
         blank = [("", self._blank_label(db_field))]
@@ -184,7 +212,15 @@ class ScopedAdmin(ConflictAdmin):
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Allow only the lookups of the filters: any other could be used to guess the value of a hidden column."""
-        return any(_offers(entry, lookup) for entry in self.get_list_filter(request))
+        for entry in self.get_list_filter(request):
+            if isinstance(entry, type) and issubclass(entry, SimpleListFilter):
+                allowed = lookup == entry.parameter_name
+            else:
+                field = entry if isinstance(entry, str) else entry[0]
+                allowed = lookup == field or lookup.startswith(f"{field}_")
+            if allowed:
+                return True
+        return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: "ModelForm[Any]", change: bool) -> None:
         """Save only the changed fields, so that concurrent changes (a revocation) are not overwritten."""
@@ -250,10 +286,3 @@ def json_block(value: Any) -> SafeString:
 def text_block(text: str) -> SafeString:
     """Return an escaped text in a monospaced font."""
     return format_html(PRE, text)
-
-
-def _offers(entry: Any, lookup: str) -> bool:
-    if isinstance(entry, type) and issubclass(entry, SimpleListFilter):
-        return lookup == entry.parameter_name
-    field = entry if isinstance(entry, str) else entry[0]
-    return lookup == field or lookup.startswith(f"{field}_")

@@ -5,10 +5,8 @@ It finds what the lists show: the rows come from the admin of each model, so its
 because a permission that was withdrawn must take effect at once.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -120,41 +118,27 @@ def answer(site: AdminSite, request: HttpRequest, pages: Iterable[Group]) -> Htt
 
 def find(site: AdminSite, request: HttpRequest, text: str, pages: Iterable[Group]) -> Iterator[SearchResult]:
     """Yield what a user may see of this name or id: pages first, then rows by kind, then documentation."""
-    yield from _pages(text, pages)
-    id = _as_id(text)
-    if id is not None:
-        yield from _with_id(site, request, id)
-        yield from _trace(text)
-        return
-    for kind in NAMED:
-        yield from _rows(site, request, kind, _contains(kind.fields, text))
-    yield from _sections(text)
-
-
-def _pages(text: str, groups: Iterable[Group]) -> Iterator[SearchResult]:
-    for group in groups:
+    for group in pages:
         for item in group["items"]:
             if text.lower() in item["title"].lower():
                 yield SearchResult(item["title"], group["title"] or "Page", item["link"], item["icon"])
-
-
-def _with_id(site: AdminSite, request: HttpRequest, id: UUID) -> Iterator[SearchResult]:
+    try:
+        id = UUID(text)
+    except ValueError:
+        for kind in NAMED:
+            contains = ((f"{field}__icontains", text) for field in kind.fields)
+            yield from _rows(site, request, kind, Q(*contains, _connector=Q.OR))
+        for hit in index().suggest(text, MAX_SECTIONS):
+            url = f"{reverse('docs-page', args=[documentation.slug_of(hit.path)])}#{hit.anchor}"
+            described = "Documentation" if hit.section == hit.title else f"Documentation: {hit.title}"
+            yield SearchResult(hit.section, described, url, "menu_book")
+        return
     for kind in (*RECORDS, *NAMED):
         yield from _rows(site, request, kind, Q(pk=id))
-
-
-def _trace(text: str) -> Iterator[SearchResult]:
-    """A trace has no page of its own: its calls are a search, which needs no query here."""
+    # A trace has no page of its own: its calls are a search, which needs no query here.
     if len(text) == TRACE_DIGITS:
         url = f"{reverse('admin:tools_app_call_changelist')}?{urlencode({'trace': text.lower()})}"
         yield SearchResult(f"Calls of the trace {text.lower()}", "Search", url, "receipt_long")
-
-
-def _sections(text: str) -> Iterator[SearchResult]:
-    for hit in index().suggest(text, MAX_SECTIONS):
-        url = f"{reverse('docs-page', args=[documentation.slug_of(hit.path)])}#{hit.anchor}"
-        described = "Documentation" if hit.section == hit.title else f"Documentation: {hit.title}"
-        yield SearchResult(hit.section, described, url, "menu_book")
 
 
 def _rows(site: AdminSite, request: HttpRequest, kind: Kind, wanted: Q) -> Iterator[SearchResult]:
@@ -168,19 +152,5 @@ def _rows(site: AdminSite, request: HttpRequest, kind: Kind, wanted: Q) -> Itera
         tenant = getattr(row, "tenant", None)
         described = f"{meta.verbose_name} of {tenant}" if tenant else str(meta.verbose_name)
         url = reverse(f"admin:{meta.app_label}_{meta.model_name}_change", args=[row.pk])
-        yield SearchResult(_label(row), described, url, kind.icon)
-
-
-def _label(row: Any) -> str:
-    return str(row.user) if isinstance(row, Membership) else str(row)
-
-
-def _contains(fields: Sequence[str], text: str) -> Q:
-    return reduce(or_, (Q(**{f"{field}__icontains": text}) for field in fields))
-
-
-def _as_id(text: str) -> UUID | None:
-    try:
-        return UUID(text)
-    except ValueError:
-        return None
+        # A member is found by the person, whose text the membership repeats with its tenant.
+        yield SearchResult(str(row.user if isinstance(row, Membership) else row), described, url, kind.icon)

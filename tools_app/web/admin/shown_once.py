@@ -66,10 +66,10 @@ def take(request: HttpRequest, row: Model) -> Values | None:
 
 @dataclass(frozen=True)
 class SecretPage:
-    """The page that shows a secret, `noun`, once. Later it says what to do, `advice`, and leads to `place`.
+    """The page that shows a secret, `noun`, once, and says what to do if it is lost: `advice`. It leads to `place`.
 
-    `place` is the page of the secret's row, unless `place_view` names another view of the admin. Browsers and proxies
-    must not store the page.
+    `template` extends "web/issued.html". `place` is the page of the secret's row, unless `place_view` names another
+    view of the admin. Browsers and proxies must not store the page.
     """
 
     template: str
@@ -86,25 +86,27 @@ class SecretPage:
         context_of: Callable[[Values], dict[str, Any]],
     ) -> TemplateResponse:
         """Return the page of the secret of `row`, with the context that `context_of` makes of its values."""
-        context = {**admin.admin_site.each_context(request), "opts": admin.opts, "original": row}
-        values = take(request, row)
-        if values is None:
-            template, status, more = "web/shown_already.html", GONE_STATUS, self._expired(row)
-        else:
-            template, status, more = self.template, 200, context_of(values)
-        return TemplateResponse(
-            request, template, {**context, **more}, status=status, headers={"Cache-Control": "no-store"}
-        )
-
-    def _expired(self, row: Model) -> dict[str, str]:
         here = reverse(f"admin:tools_app_{row._meta.model_name}_change", args=[row.pk])
-        return {
-            "title": f"This {self.noun} is not shown again",
-            "message": GONE_MESSAGE.format(noun=self.noun),
-            "advice": f"If you did not copy it, {self.advice}",
-            "back": f"Go to {self.place}",
+        context = {
+            **admin.admin_site.each_context(request),
+            "opts": admin.opts,
+            "original": row,
+            "warning": f"Copy the {self.noun} now: it is not shown again. If you lose it, {self.advice}",
             "back_url": reverse(self.place_view) if self.place_view else here,
         }
+        values = take(request, row)
+        if values is None:
+            template, status = "web/shown_already.html", GONE_STATUS
+            context |= {
+                "title": f"This {self.noun} is not shown again",
+                "message": GONE_MESSAGE.format(noun=self.noun),
+                "advice": f"If you did not copy it, {self.advice}",
+                "back": f"Go to {self.place}",
+            }
+        else:
+            template, status = self.template, 200
+            context |= context_of(values)
+        return TemplateResponse(request, template, context, status=status, headers={"Cache-Control": "no-store"})
 
 
 def _waiting(request: HttpRequest) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""The admin site: its pages and permissions, and the assets of each page."""
+"""The admin site: its pages, sidebar and permissions, and the assets of each page."""
 
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
@@ -16,10 +16,113 @@ from tools_app.catalog.admin import searches
 from tools_app.tenants.admin import connect
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin import login, search
-from tools_app.web.admin.sidebar import Group, sidebar
 from tools_app.web.dashboard import dashboard, health
-from tools_app.web.documentation.admin.pieces import piece_of
+from tools_app.web.documentation.links import link_for
 from tools_app.web.playground import playground
+
+
+class Link(TypedDict):
+    """A link; `icon` is the name of a Material symbol, or empty. `active`: it leads to the page that is open."""
+
+    title: str
+    link: str
+    icon: str
+    active: bool
+
+
+class Group(TypedDict):
+    """Links under a title, which may be empty."""
+
+    title: str
+    items: list[Link]
+
+
+def sidebar(request: HttpRequest) -> list[Group]:
+    """Return the groups of links for the user of `request`."""
+    permitted = tenant_permissions_of(request)
+    audits = permitted.everything or bool(permitted.audited)
+    groups: list[Group] = [
+        {"title": "", "items": [link("Overview", "admin:index", "dashboard")]},
+        {
+            "title": "Connect",
+            "items": [
+                _list("Keys", "apikey", "key"),
+                _list("Connections", "connection", "cable"),
+                _list("Service clients", "serviceclient", "smart_toy"),
+                _list("Sign-ins", "signinevent", "login"),
+                _list("Client policies", "clientpolicy", "policy"),
+                _list("Issuers", "issuer", "badge"),
+                _list("Scopes", "tenantscope", "key_vertical"),
+                *([_list("Clients", "oauthclient", "apps")] if permitted.is_admin_anywhere else []),
+                *([link("Playground", "admin:playground", "play_circle")] if permitted.is_admin_anywhere else []),
+            ],
+        },
+        {
+            "title": "Catalog",
+            "items": [
+                _list("Tools", "tool", "build"),
+                _list("Toolsets", "toolset", "checklist"),
+                _list("API sources", "apisource", "hub"),
+                _list("Resources", "resource", "description"),
+                _list("Prompts", "prompt", "chat"),
+                _list("Upstreams", "upstream", "dns"),
+                _list("Secrets", "secret", "lock"),
+            ],
+        },
+        {
+            "title": "Audit",
+            "items": [
+                _list("Calls", "call", "receipt_long"),
+                link("Failures", "admin:failures", "error"),
+                *([link("Searches", "admin:searches", "manage_search")] if audits else []),
+                link("Live", "admin:live_tail", "stream"),
+                _list("Running now", "runningcall", "pending"),
+                _list("Sessions", "session", "link"),
+                _list("Changes", "change", "history"),
+                link("Evidence", "admin:evidence", "verified_user"),
+                *([link("Retention", "admin:retention", "auto_delete")] if permitted.is_admin_anywhere else []),
+            ],
+        },
+        {
+            "title": "Alerts",
+            "items": [
+                _list("Rules", "alertrule", "notifications"),
+                _list("Destinations", "alertdestination", "outgoing_mail"),
+                _list("Fired", "alert", "notifications_active"),
+                _list("Deliveries", "alertdelivery", "send"),
+            ],
+        },
+        {
+            "title": "People",
+            "items": [
+                _list("Members", "membership", "group"),
+                _list("Invitations", "invitation", "mail"),
+                _list("Tenants", "tenant", "domain"),
+                *([link("Users", "admin:auth_user_changelist", "person")] if permitted.everything else []),
+            ],
+        },
+        {
+            "title": "Scripts",
+            "items": [_list("My tokens", "personaltoken", "vpn_key"), link("REST API", "api-docs", "api")],
+        },
+        {"title": "Help", "items": [link("Documentation", "docs", "menu_book")]},
+    ]
+    overview = groups[0]["items"][0]
+    overview["active"] = request.path == overview["link"]
+    # A list is open on its rows' pages, too.
+    for group in groups[1:]:
+        for each in group["items"]:
+            each["active"] = request.path.startswith(each["link"])
+    return groups
+
+
+def link(title: str, view: str, icon: str = "", *args: str, active: bool = False) -> Link:
+    """Return a link to a view, by its name and arguments."""
+    return {"title": title, "link": reverse(view, args=args), "icon": icon, "active": active}
+
+
+def _list(title: str, model: str, icon: str) -> Link:
+    return link(title, f"admin:tools_app_{model}_changelist", icon)
 
 
 class HubAdminSite(UnfoldAdminSite):
@@ -34,7 +137,7 @@ class HubAdminSite(UnfoldAdminSite):
         return {
             **super().each_context(request),
             "colors": {},
-            "documentation": piece_of(request),
+            "documentation": link_for(request),
             "runs_any": tenant_permissions_of(request).is_admin_anywhere,
         }
 

@@ -86,19 +86,14 @@ class Moment(serializers.DateTimeField):
 
     def to_internal_value(self, value: Any) -> datetime:
         """Reject dates, numbers, and times without an offset."""
-        moment = _moment(value)
-        if moment is None:
+        try:
+            moment = parse_datetime(value) if isinstance(value, str) else None
+        except ValueError:
+            moment = None
+        if moment is None or moment.tzinfo is None:
             raise serializers.ValidationError("Must be a time with an offset, such as 2026-01-31T12:00:00Z.")
         result: datetime = super().to_internal_value(moment)
         return result
-
-
-def _moment(value: Any) -> datetime | None:
-    try:
-        moment = parse_datetime(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
-    return moment if moment is not None and moment.tzinfo is not None else None
 
 
 class Id(serializers.UUIDField):

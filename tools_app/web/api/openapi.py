@@ -106,7 +106,7 @@ class Described(AutoSchema):
         return f"{serializer_name}Page"
 
 
-def ours(endpoints: list[Any]) -> list[Any]:
+def own_endpoints(endpoints: list[Any]) -> list[Any]:
     """Return the endpoints of this API, without the health checks and the view for all other URLs."""
     return [endpoint for endpoint in endpoints if endpoint[0].startswith(ROOT) and endpoint[0] != ROOT]
 
@@ -115,26 +115,22 @@ def complete(result: dict[str, Any], generator: Any, request: Any, public: bool)
     """Add the errors to every operation, and disallow additional properties in request bodies."""
     components = result["components"]
     components["schemas"]["Problem"] = PROBLEM
-    components["responses"] = {name: _error_answer(text) for name, text in ERRORS.values()}
+    schema = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    components["responses"] = {name: {"description": text, "content": schema} for name, text in ERRORS.values()}
     for operations in result["paths"].values():
         for method, operation in operations.items():
-            _add_errors(operation, method)
-            _close(operation, components["schemas"])
+            # Errors that a view documents itself have the same schema.
+            named = {int(status) for status in operation["responses"]} & ERRORS.keys()
+            for status in sorted(_errors_of(operation, method) | named):
+                operation["responses"][str(status)] = {"$ref": f"#/components/responses/{ERRORS[status][0]}"}
+            for content in operation.get("requestBody", {}).get("content", {}).values():
+                name = content["schema"].get("$ref", "").rpartition("/")[2]
+                if name in components["schemas"]:
+                    components["schemas"][name]["additionalProperties"] = False
             for status, answer in operation["responses"].items():
                 if answer.get("description") == "":
                     answer["description"] = SAID.get(status, "Success.")
     return result
-
-
-def _error_answer(text: str) -> dict[str, Any]:
-    return {"description": text, "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
-
-
-def _add_errors(operation: dict[str, Any], method: str) -> None:
-    # Errors that a view documents itself have the same schema.
-    named = {int(status) for status in operation["responses"]} & ERRORS.keys()
-    for status in sorted(_errors_of(operation, method) | named):
-        operation["responses"][str(status)] = {"$ref": f"#/components/responses/{ERRORS[status][0]}"}
 
 
 def _errors_of(operation: dict[str, Any], method: str) -> set[int]:
@@ -151,11 +147,3 @@ def _errors_of(operation: dict[str, Any], method: str) -> set[int]:
     if method == "delete":
         errors |= {400, 409}
     return errors
-
-
-def _close(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """Disallow unknown fields in the request body."""
-    for content in operation.get("requestBody", {}).get("content", {}).values():
-        name = content["schema"].get("$ref", "").rpartition("/")[2]
-        if name in schemas:
-            schemas[name]["additionalProperties"] = False

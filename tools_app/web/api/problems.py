@@ -73,8 +73,12 @@ def problem_answer(raised: Exception, _context: Mapping[str, Any]) -> Response |
     error = _expected(raised)
     if error is None:
         return None
-    status = int(error.status_code)
-    return Response(problem(error), status=status, headers=_headers(error), content_type=MEDIA_TYPE)
+    headers = {"Cache-Control": "no-store"}
+    if getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = error.auth_header
+    if getattr(error, "wait", None):
+        headers["Retry-After"] = str(max(1, round(error.wait)))
+    return Response(problem(error), status=int(error.status_code), headers=headers, content_type=MEDIA_TYPE)
 
 
 def problem(error: exceptions.APIException) -> dict[str, Any]:
@@ -91,12 +95,9 @@ def problem(error: exceptions.APIException) -> dict[str, Any]:
     for field, message in _flat(error.detail, ""):
         faults.setdefault(field, []).append(message)
     general = [message for field in NO_FIELD for message in faults.pop(field, [])]
-    detail = " ".join(general) or f"{_counted(faults)} invalid. See `errors`."
+    counted = "One value is" if len(faults) == 1 else f"{len(faults)} values are"
+    detail = " ".join(general) or f"{counted} invalid. See `errors`."
     return {**body, "detail": detail, "errors": faults}
-
-
-def _counted(faults: Mapping[str, Any]) -> str:
-    return "One value is" if len(faults) == 1 else f"{len(faults)} values are"
 
 
 def _expected(raised: Exception) -> exceptions.APIException | None:
@@ -111,26 +112,14 @@ def _expected(raised: Exception) -> exceptions.APIException | None:
         case SuspiciousOperation():
             expected = exceptions.ParseError(str(raised))
         case ModelProblem():
-            expected = exceptions.ValidationError(_messages(raised))
+            messages = raised.message_dict if hasattr(raised, "error_dict") else raised.messages
+            expected = exceptions.ValidationError(messages)
         case IntegrityError():
             expected = Conflict()
         case OperationalError():
             log.warning("The database is unavailable to the REST API: %s", raised)
             expected = Unavailable()
     return expected
-
-
-def _messages(raised: ModelProblem) -> Any:
-    return raised.message_dict if hasattr(raised, "error_dict") else raised.messages
-
-
-def _headers(error: exceptions.APIException) -> dict[str, str]:
-    headers = {"Cache-Control": "no-store"}
-    if getattr(error, "auth_header", None):
-        headers["WWW-Authenticate"] = error.auth_header
-    if getattr(error, "wait", None):
-        headers["Retry-After"] = str(max(1, round(error.wait)))
-    return headers
 
 
 def _flat(detail: Any, path: str) -> Iterator[tuple[str, str]]:

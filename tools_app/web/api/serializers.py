@@ -9,6 +9,7 @@ from rest_framework import serializers
 from rest_framework.exceptions import NotFound, PermissionDenied
 
 from tools_app.core.relations import related
+from tools_app.core.text_lists import TextListField
 from tools_app.models import Tenant
 from tools_app.tenants.models import MAX_SLUG_LENGTH
 from tools_app.tenants.permissions import TenantPermissions
@@ -50,6 +51,7 @@ class Row(Strict, serializers.ModelSerializer):
         models.DateTimeField: fields.Moment,
         models.UUIDField: fields.Id,
         models.JSONField: fields.JsonObject,
+        TextListField: fields.Texts,
     }
     serializer_choice_field = fields.Choice
 
@@ -116,8 +118,8 @@ class NamedRow(Row):
             self.check(row)
             if self.instance is None:
                 self.check_room(row.tenant)
-        except InvalidRow as problem:
-            raise serializers.ValidationError({meta.checked: problem.messages}) from problem
+        except InvalidRow as error:
+            raise serializers.ValidationError({meta.checked: error.messages}) from error
         name = getattr(row, meta.named)
         if meta.named in attrs:
             attrs[meta.named] = name

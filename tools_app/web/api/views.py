@@ -97,8 +97,8 @@ class JsonParser(BaseParser):
             return {}
         try:
             value = jsonrpc.decode(body, loads=orjson.loads)
-        except RpcError as problem:
-            raise ParseError(f"Invalid JSON in the body. {problem.message}.") from None
+        except RpcError as error:
+            raise ParseError(f"Invalid JSON in the body. {error.message}.") from None
         if has_nul(value, body):
             raise ParseError("The body contains the character U+0000, which cannot be stored.")
         return value

@@ -21,7 +21,7 @@ from rest_framework.viewsets import GenericViewSet
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.models import Connection
 from tools_app.tenants import permissions
-from tools_app.tenants.keys import LIMITS, SCOPES
+from tools_app.tenants.keys import SETTINGS
 from tools_app.tenants.models import MAX_SLUG_LENGTH
 from tools_app.web.api.fields import UUID_TEXT, FlagParameter, Text
 from tools_app.web.api.paging import InSchema, ListQuery, next_address, page_of, within_page_bytes
@@ -34,7 +34,7 @@ LENGTH = 16
 def etag_of(row: Any) -> str | None:
     """Return the row's entity tag; None if the row has no time of change. A connection is what its key permits."""
     if isinstance(row, Connection):
-        state = "|".join(str(getattr(row.key, name)) for name in (*SCOPES, *LIMITS, "expires_at", "revoked_at"))
+        state = "|".join(str(getattr(row.key, name)) for name in (*SETTINGS, "expires_at", "revoked_at"))
     elif (changed_at := getattr(row, "updated_at", None)) is not None:
         state = changed_at.isoformat()
     else:
@@ -51,10 +51,10 @@ def tagged(response: Response, row: Any) -> Response:
 
 def check_unchanged(request: Request, row: Any) -> None:
     """Raise ChangedMeanwhile if `If-Match` names another state of the row."""
-    wanted = request.headers.get("If-Match")
-    if wanted is None:
+    header = request.headers.get("If-Match")
+    if header is None:
         return
-    tags = parse_etags(wanted)
+    tags = parse_etags(header)
     if "*" not in tags and etag_of(row) not in tags:
         raise ChangedMeanwhile
 
@@ -168,18 +168,18 @@ class Created:
     def create(self: Any, request: Request, *_args: Any, **_options: Any) -> Response:
         """Create a row."""
         with change_log_transaction():
-            wanted = self.get_serializer(data=request.data)
-            wanted.is_valid(raise_exception=True)
-            row = self.add(wanted)
+            serializer = self.get_serializer(data=request.data)
+            serializer.is_valid(raise_exception=True)
+            row = self.add(serializer)
         self.added(row)
         return tagged(Response(self.get_serializer(row).data, status=201), row)
 
     def added(self, row: Any) -> None:
         """Called after the transaction, once the row is created."""
 
-    def add(self, wanted: serializers.BaseSerializer) -> Any:
+    def add(self, serializer: serializers.BaseSerializer) -> Any:
         """Save and return the new row."""
-        return wanted.save()
+        return serializer.save()
 
 
 class Updated:
@@ -197,15 +197,15 @@ class Updated:
     def changed(self: Any, request: Request, *, partial: bool) -> Response:
         """Update a row. Raises ChangedMeanwhile if it is not the state that the client has read."""
         row = self.get_object()
-        wanted = self.get_serializer(row, data=request.data, partial=partial)
-        wanted.is_valid(raise_exception=True)
+        serializer = self.get_serializer(row, data=request.data, partial=partial)
+        serializer.is_valid(raise_exception=True)
         check_unchanged(request, row)
-        row = self.change(wanted)
+        row = self.change(serializer)
         return tagged(Response(self.get_serializer(row).data), row)
 
-    def change(self, wanted: serializers.BaseSerializer) -> Any:
+    def change(self, serializer: serializers.BaseSerializer) -> Any:
         """Save the changed fields, and return the row."""
-        return wanted.save()
+        return serializer.save()
 
 
 class Deleted:

@@ -51,10 +51,20 @@ def latency_chart(overview: Overview) -> dict[str, str]:
 
 def _chart(overview: Overview, datasets: list[dict[str, Any]], *, stacked: bool) -> dict[str, str]:
     labels = [label(point.begins_at, overview.period) for point in overview.points]
-    return {
-        "data": json.dumps({"labels": labels, "datasets": datasets}),
-        "options": json.dumps(_options(stacked=stacked)),
+    ticks = {"color": GREY, "maxTicksLimit": 8, "maxRotation": 0, "autoSkipPadding": 12}
+    key = {"color": GREY, "usePointStyle": True, "boxWidth": 8, "boxHeight": 8}
+    options = {
+        "animation": False,
+        "responsive": True,
+        "maintainAspectRatio": False,
+        "interaction": {"mode": "index", "intersect": False},
+        "plugins": {"legend": {"display": True, "align": "end", "labels": key}},
+        "scales": {
+            "x": {"stacked": stacked, "grid": {"display": False}, "ticks": ticks},
+            "y": {"stacked": stacked, "beginAtZero": True, "grid": {}, "ticks": {**ticks, "precision": 0}},
+        },
     }
+    return {"data": json.dumps({"labels": labels, "datasets": datasets}), "options": json.dumps(options)}
 
 
 def _bars(name: str, colour: str, values: list[int]) -> dict[str, Any]:
@@ -71,20 +81,4 @@ def _line(name: str, colour: str, points: list[Point], value: Callable[[Point], 
         "borderWidth": 2,
         "pointRadius": 2,
         "spanGaps": True,
-    }
-
-
-def _options(*, stacked: bool) -> dict[str, Any]:
-    ticks = {"color": GREY, "maxTicksLimit": 8, "maxRotation": 0, "autoSkipPadding": 12}
-    key = {"color": GREY, "usePointStyle": True, "boxWidth": 8, "boxHeight": 8}
-    return {
-        "animation": False,
-        "responsive": True,
-        "maintainAspectRatio": False,
-        "interaction": {"mode": "index", "intersect": False},
-        "plugins": {"legend": {"display": True, "align": "end", "labels": key}},
-        "scales": {
-            "x": {"stacked": stacked, "grid": {"display": False}, "ticks": ticks},
-            "y": {"stacked": stacked, "beginAtZero": True, "grid": {}, "ticks": {**ticks, "precision": 0}},
-        },
     }

@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.db.models import Count, Q, QuerySet, Window
+from django.db.models import Count, QuerySet, Window
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
@@ -24,7 +24,7 @@ from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin.links import ANONYMOUS
 from tools_app.web.admin.scoping import MAX_CHOICES, narrow
 from tools_app.web.dashboard import charts
-from tools_app.web.dashboard.first_steps import FirstSteps, first_steps_of, has_steps_left, with_steps
+from tools_app.web.dashboard.first_steps import first_steps_of, has_steps_left, with_steps
 
 USUAL_PERIOD: Final = "24h"
 MAX_RUNNING: Final = 5
@@ -68,18 +68,27 @@ class Running:
     oldest: list[dict[str, Any]]
 
 
-def active_keys() -> Q:
-    """Return the condition of API keys that are valid now."""
-    return Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=timezone.now()))
-
-
 def context_of(request: HttpRequest) -> dict[str, Any]:
     """Return the context of the page's template."""
     person, now = request.user, timezone.now()
     choice = _choice(request)
-    seen = overview(OverviewQuery(choice.period, _within(request, choice)), now, timezone.get_current_timezone())
-    expiring, named = _keys(person, choice, seen.keys)
+    permitted = tenant_permissions_of(request)
+    within: Iterable[UUID] | QuerySet[Tenant] | None
+    if choice.tenant:
+        within = [choice.tenant.pk]
+    elif permitted.everything:
+        within = None
+    elif len(choice.tenants) == MAX_CHOICES:
+        within = permissions.tenants_seen_by(person)
+    else:
+        within = [tenant.pk for tenant in choice.tenants]
+    seen = overview(OverviewQuery(choice.period, within), now, timezone.get_current_timezone())
     calls = _Calls(choice, seen.points[0].begins_at)
+    reachable = _of_choice(person, choice, ApiKey.objects.select_related("tenant"))
+    named = {str(key.pk): key for key in reachable.filter(pk__in=[row.name for row in seen.keys if row.name])}
+    about = (one for one in choice.incomplete if choice.tenant in {None, one})
+    # The selected tenant, or the first that the user administers, if it has steps left.
+    chosen = next((one for one in about if permitted.changes(one.pk)), None)
     return {
         "choice": choice,
         "periods": [(period, choice.query(period=period.name)) for period in PERIODS.values()],
@@ -91,9 +100,9 @@ def context_of(request: HttpRequest) -> dict[str, Any]:
         "charts_table": _charts_table(seen),
         "tables": _tables(seen, calls, named),
         "running": _running(person, choice),
-        "expiring_keys": expiring,
-        "first_steps": _first_steps(request, choice),
-        "shows_health": tenant_permissions_of(request).everything,
+        "expiring_keys": list(keys.expiring_soon(reachable)[:MAX_KEYS]),
+        "first_steps": first_steps_of(chosen) if chosen else None,
+        "shows_health": permitted.everything,
     }
 
 
@@ -108,16 +117,6 @@ def _choice(request: HttpRequest) -> Choice:
     if tenant is None and slug and len(tenants) == MAX_CHOICES:
         tenant = reachable.filter(slug=slug).first()
     return Choice(period, tenant, tenants, [one for one in found if has_steps_left(one)])
-
-
-def _within(request: HttpRequest, choice: Choice) -> Iterable[UUID] | QuerySet[Tenant] | None:
-    if choice.tenant:
-        return [choice.tenant.pk]
-    if tenant_permissions_of(request).everything:
-        return None
-    if len(choice.tenants) == MAX_CHOICES:
-        return permissions.tenants_seen_by(request.user)
-    return [tenant.pk for tenant in choice.tenants]
 
 
 class _Calls:
@@ -245,19 +244,3 @@ def _running(person: permissions.Person, choice: Choice) -> Running:
     return Running(
         oldest[0]["all"] if oldest else 0, [{**row, "tenant": names.get(row["tenant_id"], "")} for row in oldest]
     )
-
-
-def _keys(person: permissions.Person, choice: Choice, rows: list[Row]) -> tuple[list[ApiKey], dict[str, ApiKey]]:
-    """Return the keys that expire soon, and the keys in the table by their ids."""
-    reachable = _of_choice(person, choice, ApiKey.objects.select_related("tenant"))
-    expiring = list(keys.expiring_soon(reachable)[:MAX_KEYS])
-    named = {str(key.pk): key for key in reachable.filter(pk__in=[row.name for row in rows if row.name])}
-    return expiring, named
-
-
-def _first_steps(request: HttpRequest, choice: Choice) -> FirstSteps | None:
-    """Return the steps of the selected tenant, or of the first that the user administers and that has steps left."""
-    permitted = tenant_permissions_of(request)
-    about = (one for one in choice.incomplete if choice.tenant in {None, one})
-    chosen = next((one for one in about if permitted.changes(one.pk)), None)
-    return first_steps_of(chosen) if chosen else None

@@ -15,6 +15,9 @@ from tools_app.tenants.permissions import tenant_permissions_of
 
 NAMES: Final = {"database": "Database", "recorder": "Recorder", "broker": "Broker", "channel_layer": "Channel layer"}
 LONG_SECONDS: Final = 60.0
+NO_WORKER: Final = (
+    "No worker responds; background calls wait. Start one: celery -A mcphub worker --pool threads --concurrency 8."
+)
 
 
 def urls(site: AdminSite) -> list[URLPattern]:
@@ -41,41 +44,24 @@ def is_embedded() -> bool:
 def parts(snapshot: Snapshot, workers: int | None) -> list[dict[str, Any]]:
     """Describe each component from the hub's metrics. `workers` is the number that responded, or None if unknown."""
     gauges = {(name, *labels): value for name, labels, value in snapshot["gauges"]}
-    return [
-        *(_reached(gauges, part, name) for part, name in NAMES.items()),
-        _workers(workers),
-        _queue(gauges),
-    ]
-
-
-def _part(name: str, says: str, *, is_well: bool) -> dict[str, Any]:
-    return {"name": name, "says": says, "is_well": is_well}
-
-
-def _reached(gauges: dict[Any, float], part: str, name: str) -> dict[str, Any]:
-    if gauges.get(("mcphub_part_up", part)):
-        return _part(name, "Available", is_well=True)
-    return _part(name, "Unavailable. See the log or run manage.py doctor.", is_well=False)
-
-
-def _workers(count: int | None) -> dict[str, Any]:
+    found = []
+    for part, name in NAMES.items():
+        is_up = bool(gauges.get(("mcphub_part_up", part)))
+        found.append((name, "Available" if is_up else "Unavailable. See the log or run manage.py doctor.", is_up))
     if is_embedded():
-        return _part("Workers", f"{settings.MCPHUB_WORKER_THREADS} threads of this process", is_well=True)
-    if count is None:
-        return _part("Workers", "Unknown: the broker is unavailable.", is_well=False)
-    start = (
-        "No worker responds; background calls wait. Start one: celery -A mcphub worker --pool threads --concurrency 8."
-    )
-    return _part("Workers", f"{count} available" if count else start, is_well=bool(count))
-
-
-def _queue(gauges: dict[Any, float]) -> dict[str, Any]:
+        found.append(("Workers", f"{settings.MCPHUB_WORKER_THREADS} threads of this process", True))
+    elif workers is None:
+        found.append(("Workers", "Unknown: the broker is unavailable.", False))
+    else:
+        found.append(("Workers", f"{workers} available" if workers else NO_WORKER, bool(workers)))
     waiting = gauges.get(("mcphub_queued_calls",))
     if waiting is None:
-        return _part("Queue", "Unknown: the database is unavailable.", is_well=False)
-    if not waiting:
-        return _part("Queue", "No calls are waiting", is_well=True)
-    seconds = gauges["mcphub_oldest_queued_call_seconds",]
-    says = f"{waiting:.0f} calls wait, the oldest for {seconds:.0f} s"
-    is_well = seconds < LONG_SECONDS
-    return _part("Queue", says if is_well else f"{says}. Check the workers or start more of them.", is_well=is_well)
+        found.append(("Queue", "Unknown: the database is unavailable.", False))
+    elif not waiting:
+        found.append(("Queue", "No calls are waiting", True))
+    else:
+        seconds = gauges["mcphub_oldest_queued_call_seconds",]
+        is_well = seconds < LONG_SECONDS
+        advice = "" if is_well else ". Check the workers or start more of them."
+        found.append(("Queue", f"{waiting:.0f} calls wait, the oldest for {seconds:.0f} s{advice}", is_well))
+    return [{"name": name, "says": says, "is_well": is_well} for name, says, is_well in found]

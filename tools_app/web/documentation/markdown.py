@@ -5,13 +5,14 @@ Headings get the anchors that they have on GitHub, so that one link works in bot
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 from typing import Any, Final
 
 from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
 from tools_app.web.documentation.diagrams import DiagramError, steps
@@ -21,8 +22,6 @@ _LEVEL_SHIFT: Final = 1
 _NOT_IN_ANCHORS = re.compile(r"[^\w\- ]")
 _SENTENCE = re.compile(r"(?P<text>.+?)[.:](?: |\Z)")
 _ABSOLUTE = re.compile(r"https?://")
-
-_parser = MarkdownIt("commonmark").enable("table")
 
 Resolve = Callable[[str], str | None]
 
@@ -121,59 +120,60 @@ def _plain(inline: Token) -> str:
     )
 
 
-def _code(_renderer: Any, tokens: Sequence[Token], position: int, _options: Any, _env: Mapping[str, Any]) -> str:
-    """A code block with a button to copy it, or a diagram."""
-    token = tokens[position]
-    if token.info.strip() == "mermaid":
-        try:
-            return f'<div class="doc-steps">{steps(token.content)}</div>\n'
-        except DiagramError:
-            pass
-    name = f"code-{position}"
-    # tabindex: a keyboard must be able to scroll it.
-    return (
-        f'<div class="doc-code"><pre tabindex="0"><code id="{name}">{escape(token.content)}</code></pre>'
-        f'<button type="button" data-copy="{name}">Copy</button></div>\n'
-    )
+class PageRenderer(RendererHTML):
+    """Renders code with a button to copy it, diagrams, headings with links to them, and tables that scroll."""
 
-
-def _heading_open(_renderer: Any, tokens: Sequence[Token], position: int, *_rest: Any) -> str:
-    token = tokens[position]
-    return f'<h{int(token.tag[1:]) + _LEVEL_SHIFT} id="{escape(str(token.attrGet("id")))}">'
-
-
-def _heading_close(_renderer: Any, tokens: Sequence[Token], position: int, *_rest: Any) -> str:
-    opening, content = tokens[position - 2 : position]
-    level = int(opening.tag[1:])
-    link = ""
-    if level > 1:
-        link = (
-            f' <a class="doc-anchor" href="#{escape(str(opening.attrGet("id")))}"'
-            f' aria-label="Link to {escape(_plain(content))}">#</a>'
+    def fence(self, tokens: Sequence[Token], idx: int, *_rest: Any) -> str:
+        """Return a code block, or a diagram as a list."""
+        token = tokens[idx]
+        if token.info.strip() == "mermaid":
+            try:
+                return f'<div class="doc-steps">{steps(token.content)}</div>\n'
+            except DiagramError:
+                pass
+        name = f"code-{idx}"
+        # tabindex: a keyboard must be able to scroll it.
+        return (
+            f'<div class="doc-code"><pre tabindex="0"><code id="{name}">{escape(token.content)}</code></pre>'
+            f'<button type="button" data-copy="{name}">Copy</button></div>\n'
         )
-    return f"{link}</h{level + _LEVEL_SHIFT}>\n"
+
+    def code_block(self, tokens: Sequence[Token], idx: int, *rest: Any) -> str:
+        """Return a code block."""
+        return self.fence(tokens, idx, *rest)
+
+    def heading_open(self, tokens: Sequence[Token], idx: int, *_rest: Any) -> str:
+        """Return the start of a heading with its anchor."""
+        token = tokens[idx]
+        return f'<h{int(token.tag[1:]) + _LEVEL_SHIFT} id="{escape(str(token.attrGet("id")))}">'
+
+    def heading_close(self, tokens: Sequence[Token], idx: int, *_rest: Any) -> str:
+        """Return the end of a heading, with a link to it below the title."""
+        opening, content = tokens[idx - 2 : idx]
+        level = int(opening.tag[1:])
+        link = ""
+        if level > 1:
+            link = (
+                f' <a class="doc-anchor" href="#{escape(str(opening.attrGet("id")))}"'
+                f' aria-label="Link to {escape(_plain(content))}">#</a>'
+            )
+        return f"{link}</h{level + _LEVEL_SHIFT}>\n"
+
+    def table_open(self, *_rendered: Any) -> str:
+        """Return the start of a table."""
+        return '<div class="doc-table" tabindex="0" role="region" aria-label="Table"><table>\n'
+
+    def table_close(self, *_rendered: Any) -> str:
+        """Return the end of a table."""
+        return "</table></div>\n"
+
+    def html_block(self, *_rendered: Any) -> str:
+        """Leave HTML out."""
+        return ""
+
+    def html_inline(self, *_rendered: Any) -> str:
+        """Leave HTML out."""
+        return ""
 
 
-def _table_open(*_rendered: Any) -> str:
-    return '<div class="doc-table" tabindex="0" role="region" aria-label="Table"><table>\n'
-
-
-def _table_close(*_rendered: Any) -> str:
-    return "</table></div>\n"
-
-
-def _nothing(*_rendered: Any) -> str:
-    return ""
-
-
-for _name, _rule in {
-    "fence": _code,
-    "code_block": _code,
-    "heading_open": _heading_open,
-    "heading_close": _heading_close,
-    "table_open": _table_open,
-    "table_close": _table_close,
-    "html_block": _nothing,
-    "html_inline": _nothing,
-}.items():
-    _parser.add_render_rule(_name, _rule)
+_parser = MarkdownIt("commonmark", renderer_cls=PageRenderer).enable("table")

@@ -56,10 +56,14 @@ class Index:
         self._postings: dict[str, dict[int, float]] = {}
         self._lengths: list[float] = []
         for position, section in enumerate(self._sections):
-            weights = _weights(section)
+            weights: Counter[str] = Counter()
+            weighted = (section.title, _TITLE_WEIGHT), (section.heading, _HEADING_WEIGHT), (section.text, _TEXT_WEIGHT)
+            for text, weight in weighted:
+                for word in _words(text):
+                    weights[word] += weight
             self._lengths.append(weights.total())
-            for word, weight in weights.items():
-                self._postings.setdefault(word, {})[position] = weight
+            for word, total in weights.items():
+                self._postings.setdefault(word, {})[position] = total
         self._average = sum(self._lengths) / max(len(self._lengths), 1)
 
     def search(self, query: str, *, every_word: bool = False) -> list[Hit]:
@@ -122,15 +126,6 @@ def sections(path: str, source: str) -> Iterator[Section]:
         if block.text:
             heading = block.heading
             yield Section(path, title, heading.text if heading else path, block.text, heading.anchor if heading else "")
-
-
-def _weights(section: Section) -> Counter[str]:
-    weights: Counter[str] = Counter()
-    weighted = ((section.title, _TITLE_WEIGHT), (section.heading, _HEADING_WEIGHT), (section.text, _TEXT_WEIGHT))
-    for text, weight in weighted:
-        for word in _words(text):
-            weights[word] += weight
-    return weights
 
 
 def _words(text: str) -> list[str]:

@@ -4,7 +4,8 @@ The page is an ordinary MCP client. It authenticates with an impersonation token
 tenant; everything else happens between the browser and `/t/SLUG/mcp`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -24,13 +25,12 @@ from tools_app.protocol import jsonrpc
 from tools_app.protocol.errors import RpcError
 from tools_app.protocol.versions import HANDSHAKE_VERSIONS, LOG_LEVELS, MODERN_VERSIONS
 from tools_app.tenants import impersonation, permissions
-from tools_app.tenants.keys import without_connections
+from tools_app.tenants.keys import valid_keys, without_connections
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.tenants.snippets import calls, clients
 from tools_app.tenants.snippets.calls import SnippetRequest
 from tools_app.web.admin.scoping import MAX_CHOICES
-from tools_app.web.dashboard.dashboard import active_keys
-from tools_app.web.playground.run_again import RunAgain, run_again_of
+from tools_app.web.playground.run_again import run_again_of
 
 VERSIONS: Final = (*MODERN_VERSIONS, *reversed(HANDSHAKE_VERSIONS))
 MAX_RECORDS: Final = 20
@@ -65,7 +65,15 @@ def _page(site: AdminSite) -> Callable[[HttpRequest], HttpResponse]:
             raise PermissionDenied
         tool = _chosen_tool(request)
         again = run_again_of(request, request.GET.get("call"))
-        keys = _keys_run(request)
+        tenants = permissions.tenants_run_by(request.user).filter(is_active=True)
+        rows = valid_keys(without_connections(ApiKey.objects.filter(tenant__in=tenants)))
+        keys = list(rows.select_related("tenant").order_by("tenant__name", "name")[:MAX_CHOICES])
+        again_start: dict[str, Any] = {}
+        if again is not None:
+            call = again.call
+            slug = call.tenant.slug if call.tenant else ""
+            again_start = {"tenant": slug, "tool": call.tool_name, "arguments": again.arguments}
+            again_start["key"] = str(call.api_key_id or "")
         context = {
             **site.each_context(request),
             "title": "Playground",
@@ -75,11 +83,14 @@ def _page(site: AdminSite) -> Callable[[HttpRequest], HttpResponse]:
             "again": again,
             "lacks_key": tool is not None and all(key.tenant_id != tool.tenant_id for key in keys),
             "start": {
-                "keys": [_key_facts(key) for key in keys],
-                "key": str(_chosen_key(request, keys) or ""),
+                "keys": [
+                    {"id": str(key.pk), "name": str(key), "slug": key.tenant.slug, "tenant": key.tenant.name}
+                    for key in keys
+                ],
+                "key": next((str(key.pk) for key in keys if str(key.pk) == request.GET.get("key")), ""),
                 "tenant": tool.tenant.slug if tool else "",
                 "tool": tool.name if tool else "",
-                **(_start_of(again) if again else {}),
+                **again_start,
                 "versions": VERSIONS,
                 "modern": MODERN_VERSIONS,
                 "levels": LOG_LEVELS,
@@ -93,22 +104,16 @@ def _page(site: AdminSite) -> Callable[[HttpRequest], HttpResponse]:
     return page
 
 
-def _start_of(again: RunAgain) -> dict[str, Any]:
-    call = again.call
-    slug = call.tenant.slug if call.tenant else ""
-    return {"key": str(call.api_key_id or ""), "tenant": slug, "tool": call.tool_name, "arguments": again.arguments}
-
-
 def issue_token(request: HttpRequest) -> HttpResponse:
     """Return an impersonation token for a key of a tenant that this user administers, and its lifetime in seconds."""
     key = key_run(request, request.POST.get("key"))
-    if not without_connections(ApiKey.objects.filter(active_keys(), pk=key.pk, tenant__is_active=True)).exists():
+    if not valid_keys(without_connections(ApiKey.objects.filter(pk=key.pk, tenant__is_active=True))).exists():
         problem = "This key is no longer active, or its tenant is disabled. Choose another key."
         return JsonResponse({"problem": problem}, status=409)
     try:
         given = impersonation.issue(key, request.user)
-    except impersonation.NotAllowed as problem:
-        raise PermissionDenied from problem
+    except impersonation.NotAllowed as error:
+        raise PermissionDenied from error
     return JsonResponse({"pass": given, "seconds": impersonation.LIFETIME_SECONDS})
 
 
@@ -116,28 +121,26 @@ def write_code(request: HttpRequest) -> HttpResponse:
     """Return a request as curl and as programs, with a placeholder for the key."""
     key = key_run(request, request.POST.get("key"))
     try:
-        snippet_request = _parse_request(request.POST.get("request", ""))
-    except (RpcError, msgspec.ValidationError) as problem:
-        return JsonResponse({"problem": f"Cannot be shown as code: {problem}"}, status=400)
+        raw = request.POST.get("request", "").encode()
+        if len(raw) > MAX_REQUEST:
+            raise RpcError(0, f"the request has more than {MAX_REQUEST} bytes.")
+        coded = msgspec.convert(jsonrpc.decode(raw, loads=orjson.loads), CodeRequest)
+    except (RpcError, msgspec.ValidationError) as error:
+        return JsonResponse({"problem": f"Cannot be shown as code: {error}"}, status=400)
+    snippet_request = SnippetRequest(coded.method, coded.params, coded.version, coded.mirrored)
     url = clients.endpoint(request.build_absolute_uri("/"), key.tenant.slug)
     writers = {"curl": calls.curl, "python": calls.python, "typescript": calls.typescript}
     return JsonResponse({name: write(url, clients.PLACEHOLDER, snippet_request) for name, write in writers.items()})
-
-
-def _parse_request(text: str) -> SnippetRequest:
-    """Parse the request. Raises RpcError or ValidationError if it is invalid."""
-    raw = text.encode()
-    if len(raw) > MAX_REQUEST:
-        raise RpcError(0, f"the request has more than {MAX_REQUEST} bytes.")
-    coded = msgspec.convert(jsonrpc.decode(raw, loads=orjson.loads), CodeRequest)
-    return SnippetRequest(coded.method, coded.params, coded.version, coded.mirrored)
 
 
 def find_records(request: HttpRequest) -> HttpResponse:
     """Return the records of the last hour's calls made with a key in one trace, in order."""
     key = key_run(request, request.GET.get("key"))
     trace = request.GET.get("trace", "")
-    since = max(_moment(request.GET.get("since", "")), timezone.now() - LOOK_BACK)
+    since = timezone.now() - LOOK_BACK
+    with suppress(ValueError, OverflowError, OSError):
+        # Milliseconds since 1970.
+        since = max(since, datetime.fromtimestamp(int(request.GET.get("since", "")[:16]) / 1000, UTC))
     wanted = {"tenant": key.tenant_id, "api_key": key.pk, "trace_id": trace, "started_at__gte": since}
     settled = Call.objects.filter(**wanted).order_by("started_at")[:MAX_RECORDS] if trace else []
     running = RunningCall.objects.filter(**wanted).order_by("started_at")[:MAX_RECORDS] if trace else []
@@ -150,23 +153,11 @@ def _record(call: Call | RunningCall, page: str, says: str) -> dict[str, str]:
     return {"url": reverse(f"admin:tools_app_{page}_change", args=[call.pk]), "says": says, "page": page}
 
 
-def _moment(milliseconds: str) -> datetime:
-    """Parse milliseconds since 1970 sent by a browser. Invalid input returns the earliest time."""
-    try:
-        return datetime.fromtimestamp(int(milliseconds[:16]) / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return datetime.min.replace(tzinfo=UTC)
-
-
 def key_run(request: HttpRequest, key_id: str | None) -> ApiKey:
     """Return a key that this user administers. Raises Http404 if not accessible, PermissionDenied if read-only."""
-    key = _row(ApiKey, key_id)
-    if key is None or not tenant_permissions_of(request).sees(key.tenant_id):
-        raise Http404("API key not found.")
-    if not tenant_permissions_of(request).changes(key.tenant_id):
-        raise PermissionDenied
-    found: ApiKey = key
-    return found
+    key: ApiKey = _row(ApiKey, key_id)
+    tenant_permissions_of(request).require_change(key.tenant_id)
+    return key
 
 
 def _chosen_tool(request: HttpRequest) -> Tool | None:
@@ -174,32 +165,13 @@ def _chosen_tool(request: HttpRequest) -> Tool | None:
     wanted = request.GET.get("tool")
     if not wanted:
         return None
-    tool: Tool | None = _row(Tool, wanted)
-    if tool is None or not tenant_permissions_of(request).sees(tool.tenant_id):
-        raise Http404("Tool not found.")
-    if not tenant_permissions_of(request).changes(tool.tenant_id):
-        raise PermissionDenied
+    tool: Tool = _row(Tool, wanted)
+    tenant_permissions_of(request).require_change(tool.tenant_id)
     return tool
-
-
-def _chosen_key(request: HttpRequest, keys: list[ApiKey]) -> UUID | None:
-    """Return the id of the linked key, if it can be selected."""
-    wanted = request.GET.get("key")
-    return next((key.pk for key in keys if str(key.pk) == wanted), None)
 
 
 def _row(model: Any, row_id: str | None) -> Any:
     try:
-        return model.objects.select_related("tenant").filter(pk=UUID(row_id or "")).first()
-    except ValueError:
-        return None
-
-
-def _keys_run(request: HttpRequest) -> list[ApiKey]:
-    tenants = permissions.tenants_run_by(request.user).filter(is_active=True)
-    keys = without_connections(ApiKey.objects.filter(active_keys(), tenant__in=tenants)).select_related("tenant")
-    return list(keys.order_by("tenant__name", "name")[:MAX_CHOICES])
-
-
-def _key_facts(key: ApiKey) -> Mapping[str, str]:
-    return {"id": str(key.pk), "name": str(key), "slug": key.tenant.slug, "tenant": key.tenant.name}
+        return model.objects.select_related("tenant").get(pk=UUID(row_id or ""))
+    except (ValueError, model.DoesNotExist):
+        raise Http404("Not found.") from None
