@@ -39,7 +39,7 @@ def test_a_tenant_keeps_its_shard() -> None:
 
 def test_a_busy_tenant_asks_for_its_shard_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     acquired: list[str] = []
-    monkeypatch.setattr(limits, "acquire_here", lambda _limits, id, _seconds: acquired.append(id))
+    monkeypatch.setattr(limits, "acquire_blocking", lambda _limits, id, _seconds: acquired.append(id))
     now = 100.0
     monkeypatch.setattr(queue, "monotonic", lambda: now)
     assert len({queue.shard_of(tenant(7)) for _ in range(3)}) == 1

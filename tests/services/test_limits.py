@@ -200,12 +200,12 @@ def test_threads_and_event_loops_hold_the_same_places(store: RedisStore, stores:
     async def leave() -> None:
         store.release_soon(["wide", "one"], "a")
 
-    assert store.acquire_here([wide, one], "a", LEASE) is None
+    assert store.acquire_blocking([wide, one], "a", LEASE) is None
     assert stores.held(store, "b", one) == 0
-    assert store.acquire_here([wide, one], "b", LEASE) == 1
+    assert store.acquire_blocking([wide, one], "b", LEASE) == 1
     stores.runner.run(leave())
     assert stores.held(store, "b", wide, one) is None
-    assert store.acquire_here([wide, one], "a", LEASE) == 1
+    assert store.acquire_blocking([wide, one], "a", LEASE) == 1
 
 
 def test_who_gives_up_waiting_keeps_no_answer_from_the_others(store: RedisStore, stores: Stores) -> None:
@@ -235,8 +235,8 @@ def test_while_redis_is_away_a_place_is_renewed_and_let_go_where_it_is_held(away
     async def leave() -> None:
         away.release_soon(["one"], "a")
 
-    assert away.acquire_here([wide, one], "a", 10.0) is None
-    assert away.acquire_here([wide, one], "b", 10.0) == 1
+    assert away.acquire_blocking([wide, one], "a", 10.0) is None
+    assert away.acquire_blocking([wide, one], "b", 10.0) == 1
     clock.now += 9
     away.renew("one", ["a"], 10.0, again=True)
     clock.now += 9
@@ -245,7 +245,7 @@ def test_while_redis_is_away_a_place_is_renewed_and_let_go_where_it_is_held(away
     assert stores.held(away, "b", one) is None
     # What was acquired before is known to Redis only.
     away.renew("another", ["a"], 10.0, again=True)
-    assert away.acquire_here([places("another", 1)], "b", 10.0) is None
+    assert away.acquire_blocking([places("another", 1)], "b", 10.0) is None
 
 
 def test_while_redis_is_away_threads_and_event_loops_count_together_in_this_process(
@@ -259,7 +259,7 @@ def test_while_redis_is_away_threads_and_event_loops_count_together_in_this_proc
         assert 50 < wait <= 60
 
 
-@pytest.mark.parametrize("request_of", ["take", "take_blocking", "acquire", "acquire_here", "release", "renew"])
+@pytest.mark.parametrize("request_of", ["take", "take_blocking", "acquire", "acquire_blocking", "release", "renew"])
 def test_whoever_finds_redis_away_spares_the_others_the_wait(
     away: RedisStore, stores: Stores, caplog: pytest.LogCaptureFixture, request_of: str
 ) -> None:
@@ -267,7 +267,7 @@ def test_whoever_finds_redis_away_spares_the_others_the_wait(
         "take": lambda: stores.taken(away, rate("one", 1)),
         "take_blocking": lambda: away.take_blocking([rate("one", 1)], 1),
         "acquire": lambda: stores.held(away, "a", places("one", 1)),
-        "acquire_here": lambda: away.acquire_here([places("one", 1)], "a", LEASE),
+        "acquire_blocking": lambda: away.acquire_blocking([places("one", 1)], "a", LEASE),
         "release": lambda: away.release(["one"], "a"),
         "renew": lambda: away.renew("one", ["a"], LEASE, again=True),
     }
@@ -287,7 +287,7 @@ def test_while_redis_is_known_to_be_away_no_thread_asks_it(away: RedisStore, mon
 
     monkeypatch.setattr(away, "_script", script)
     away.take_blocking([rate("one", 1)], 1)
-    away.acquire_here([places("one", 1)], "a", LEASE)
+    away.acquire_blocking([places("one", 1)], "a", LEASE)
     away.renew("one", ["a"], LEASE, again=True)
     away.release(["one"], "a")
     assert threading.current_thread() not in threads

@@ -39,7 +39,7 @@ def held(id: str, *places: Any) -> Any:
 
 def is_free(store: MemoryStore) -> bool:
     """Whether the place can be acquired; it is released again."""
-    full = store.acquire_here([ONE], "somebody else", 1.0)
+    full = store.acquire_blocking([ONE], "somebody else", 1.0)
     store.release([ONE.key], "somebody else")
     return full is None
 
@@ -136,7 +136,7 @@ def test_a_place_is_not_renewed_for_whoever_lets_it_go_meanwhile(clock: Clock, m
     two = places("two", 2)
     assert [held(id, two) for id in ("a", "b")] == [None, None]
     limits.renew()
-    assert [store.acquire_here([two], id, 1.0) for id in ("c", "d")] == [None, 0]
+    assert [store.acquire_blocking([two], id, 1.0) for id in ("c", "d")] == [None, 0]
 
 
 def test_a_request_that_is_given_up_while_it_waits_for_a_place_leaves_none_behind(
@@ -146,7 +146,7 @@ def test_a_request_that_is_given_up_while_it_waits_for_a_place_leaves_none_behin
         """A store that acquires the place before its response arrives."""
 
         async def acquire(self, places: Any, id: str, seconds: float) -> int | None:
-            full = self.acquire_here(places, id, seconds)
+            full = self.acquire_blocking(places, id, seconds)
             await asyncio.sleep(3600)
             return full
 
@@ -155,7 +155,7 @@ def test_a_request_that_is_given_up_while_it_waits_for_a_place_leaves_none_behin
     async def give_up() -> None:
         waiting = asyncio.create_task(limits.acquire([ONE], "a"))
         await asyncio.sleep(0)
-        assert store.acquire_here([ONE], "b", 1.0) == 0
+        assert store.acquire_blocking([ONE], "b", 1.0) == 0
         waiting.cancel()
         await asyncio.wait([waiting])
         assert waiting.cancelled()
@@ -168,13 +168,13 @@ def test_a_request_that_is_given_up_while_it_waits_for_a_place_leaves_none_behin
 
 def test_a_place_for_a_while_needs_nobody_to_renew_it_or_to_let_it_go(store: MemoryStore, clock: Clock) -> None:
     free = places("free", 9)
-    assert limits.acquire_here([free, ONE], "a", 300.0) is None
-    assert limits.acquire_here([free, ONE], "b", 300.0) == ONE
+    assert limits.acquire_blocking([free, ONE], "a", 300.0) is None
+    assert limits.acquire_blocking([free, ONE], "b", 300.0) == ONE
     clock.now += 299
     limits.renew()
-    assert limits.acquire_here([ONE], "b", 300.0) == ONE
+    assert limits.acquire_blocking([ONE], "b", 300.0) == ONE
     clock.now += 1
-    assert limits.acquire_here([ONE], "b", 300.0) is None
+    assert limits.acquire_blocking([ONE], "b", 300.0) is None
     limits.release_of([ONE.key], "b")
     assert is_free(store)
 

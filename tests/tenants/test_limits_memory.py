@@ -164,7 +164,7 @@ def test_many_that_hold_places_do_not_make_each_one_more_expensive(monkeypatch: 
     tidied = Mock(wraps=store._prune_held)
     monkeypatch.setattr(store, "_prune_held", tidied)
     for number in range(5000):
-        store.acquire_here([ConcurrencyLimit("address", "tries", 1, f"address {number}")], "one", 1000.0)
+        store.acquire_blocking([ConcurrencyLimit("address", "tries", 1, f"address {number}")], "one", 1000.0)
     assert 0 < tidied.call_count < 10, "each new place looks through all the others"
 
 
@@ -172,13 +172,13 @@ def test_places_that_nobody_holds_any_more_are_forgotten_and_none_that_is_held()
     clock = Clock()
     store = MemoryStore(clock)
     held = ConcurrencyLimit("address", "tries", 1, "held")
-    store.acquire_here([held], "one", 1000.0)
+    store.acquire_blocking([held], "one", 1000.0)
     for number in range(5000):
         clock.now += 0.1
-        store.acquire_here([ConcurrencyLimit("address", "tries", 1, f"address {number}")], "one", 1.0)
+        store.acquire_blocking([ConcurrencyLimit("address", "tries", 1, f"address {number}")], "one", 1.0)
     assert len(store._held) < 2 * limits_memory.FEW_NAMES
     store.release(list(store._held), "nobody")
     for key in set(store._held) - {"held"}:
         store.release([key], "one")
     assert set(store._held) == {"held"}
-    assert store.acquire_here([held], "another", 1.0) == 0
+    assert store.acquire_blocking([held], "another", 1.0) == 0

@@ -80,8 +80,8 @@ def test_a_person_may_what_its_roles_say_and_nothing_elsewhere(
         assert permissions.rows_seen_by(person, Tenant.objects.all(), "pk").contains(tenant) is may.see
         assert May(reach.sees(tenant.pk), reach.audits(tenant.pk), reach.changes(tenant.pk)) == may
     assert permissions.may_enter_admin(person) is enters
-    assert reach.enters is enters
-    assert reach.everything is permissions.is_superuser(person) is (who == "superuser")
+    assert reach.has_access is enters
+    assert reach.is_superuser is permissions.is_superuser(person) is (who == "superuser")
     assert reach.is_admin_anywhere is (in_acme.change or in_globex.change)
     assert reach.sees_several_tenants is (in_acme.see and in_globex.see)
 
@@ -89,7 +89,7 @@ def test_a_person_may_what_its_roles_say_and_nothing_elsewhere(
 def test_a_superuser_enters_a_hub_without_tenants() -> None:
     root = User.objects.create_superuser("root")
     assert permissions.may_enter_admin(root)
-    assert TenantPermissions(root).enters
+    assert TenantPermissions(root).has_access
 
 
 def test_a_superusers_own_roles_are_not_asked_for(acme: Tenant) -> None:
@@ -122,7 +122,7 @@ def test_one_request_asks_once_what_a_person_may(acme: Tenant, globex: Tenant, d
     with django_assert_num_queries(1):
         for tenant in (acme, globex):
             _ = (
-                reach.enters,
+                reach.has_access,
                 reach.sees(tenant.pk),
                 reach.audits(tenant.pk),
                 reach.changes(tenant.pk),

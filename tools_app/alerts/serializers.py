@@ -30,7 +30,7 @@ class ScopeField(TenantField):
 
     def validate_empty_values(self, data: Any) -> tuple[bool, Any]:
         """Accept null from superusers only. Raises PermissionDenied."""
-        if data is None and not self.context["view"].tenant_permissions.everything:
+        if data is None and not self.context["view"].tenant_permissions.is_superuser:
             raise PermissionDenied(SUPERUSERS_ONLY)
         checked: tuple[bool, Any] = super().validate_empty_values(data)
         return checked

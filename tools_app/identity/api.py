@@ -101,7 +101,7 @@ class Clients(ListMixin, Retrieved, ApiView):
     def get_queryset(self) -> QuerySet[OAuthClient]:
         """Return the clients that this person may see."""
         rows: QuerySet[OAuthClient] = super().get_queryset()
-        if self.tenant_permissions.everything:
+        if self.tenant_permissions.is_superuser:
             return rows
         seen = permissions.rows_seen_by(self.request.user, Connection.objects.filter(client=OuterRef("pk")))
         return rows.filter(Exists(seen))
@@ -337,7 +337,7 @@ class Me(ApiView):
         body = {
             "username": person.get_username(),
             "email": person.email,
-            "is_superuser": self.tenant_permissions.everything,
+            "is_superuser": self.tenant_permissions.is_superuser,
             "login": "token" if isinstance(request.auth, PersonalToken) else "session",
             "roles": Membership.objects.filter(user=person).select_related("tenant").order_by("tenant__slug")[:1000],
         }

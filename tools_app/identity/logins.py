@@ -43,7 +43,7 @@ def attempt(name: str, address: str, limits_of_name: Sequence[tuple[int, float]]
     failed = False
     try:
         for place, seconds in places:
-            if limits.acquire_here([place], id, seconds) is not None:
+            if limits.acquire_blocking([place], id, seconds) is not None:
                 raise TooManyAttempts
             acquired.append(place.key)
         yield

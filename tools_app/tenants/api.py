@@ -170,7 +170,7 @@ class Members(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
     def check_permissions(self, request: Request) -> None:
         """Allow only superusers to add an account: others would learn who has one. Raises PermissionDenied."""
         super().check_permissions(request)
-        if self.action == "create" and not self.tenant_permissions.everything:
+        if self.action == "create" and not self.tenant_permissions.is_superuser:
             raise PermissionDenied(members.SUPERUSERS_ADD)
 
     @extend_schema(summary="Add member")
@@ -180,7 +180,7 @@ class Members(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
 
     def remove(self, row: Membership) -> None:
         """Remove a member. Only a superuser can remove the last admin: afterwards, only superusers can add one."""
-        if not self.tenant_permissions.everything and members.is_last_admin(row):
+        if not self.tenant_permissions.is_superuser and members.is_last_admin(row):
             raise PermissionDenied(members.LAST_ADMIN)
         row.delete()
 

@@ -144,7 +144,7 @@ def send(row: Invitation, token: str, base_url: str) -> None:
     if not settings.MCPHUB_EMAIL_URL:
         raise NotSent("E-mail is not configured (MCPHUB_EMAIL_URL)")
     places = [ConcurrencyLimit("tenant", "invitations", MAX_AN_HOUR, f"mail:{row.tenant_id}")]
-    if limits.acquire_here(places, str(new_id()), HOUR_SECONDS) is not None:
+    if limits.acquire_blocking(places, str(new_id()), HOUR_SECONDS) is not None:
         raise NotSent(f"The e-mail was not sent: {MAX_AN_HOUR} invitations of a tenant are sent in an hour")
     tenant = " ".join(row.tenant.name.split())
     text = MAIL.format(

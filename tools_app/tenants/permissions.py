@@ -105,22 +105,22 @@ class TenantPermissions:
         self.person = person
 
     @cached_property
-    def enters(self) -> bool:
+    def has_access(self) -> bool:
         """Whether this person may use the admin and the REST API."""
-        return self.everything or bool(self.roles)
+        return self.is_superuser or bool(self.roles)
 
     @cached_property
     def roles(self) -> tuple[TenantRole, ...]:
         """The tenants of which this person, not a superuser, is a member."""
-        return () if self.everything else tenant_roles_of(self.person)
+        return () if self.is_superuser else tenant_roles_of(self.person)
 
     @cached_property
-    def everything(self) -> bool:
+    def is_superuser(self) -> bool:
         """Whether this person is a superuser."""
         return is_superuser(self.person)
 
     @cached_property
-    def seen(self) -> frozenset[Any]:
+    def readable(self) -> frozenset[Any]:
         """Ids of the tenants that this person, not a superuser, may read."""
         return frozenset(role.id for role in self.roles)
 
@@ -130,37 +130,37 @@ class TenantPermissions:
         return frozenset(role.id for role in self.roles if role.audits)
 
     @cached_property
-    def run(self) -> frozenset[Any]:
+    def administered(self) -> frozenset[Any]:
         """Ids of the tenants that this person, not a superuser, may change."""
         return frozenset(role.id for role in self.roles if role.runs)
 
     @cached_property
     def requiring_second_factor(self) -> list[str]:
         """Names of tenants that require a second factor of this person; for a superuser, of all tenants."""
-        if not self.everything:
+        if not self.is_superuser:
             return [role.name for role in self.roles if role.requires_second_factor]
         tenants = Tenant.objects.filter(requires_second_factor=True)
         return list(tenants.order_by("name").values_list("name", flat=True)[:MAX_NAMED])
 
     def rows_seen(self, rows: models.QuerySet[Row], tenant_field: str = "tenant") -> models.QuerySet[Row]:
         """Return those of `rows` that this person may read, by the tenants that are known already."""
-        return rows if self.everything else rows.filter(**{f"{tenant_field}__in": self.seen})
+        return rows if self.is_superuser else rows.filter(**{f"{tenant_field}__in": self.readable})
 
     def rows_run(self, rows: models.QuerySet[Row], tenant_field: str = "tenant") -> models.QuerySet[Row]:
         """Return those of `rows` that this person may change, by the tenants that are known already."""
-        return rows if self.everything else rows.filter(**{f"{tenant_field}__in": self.run})
+        return rows if self.is_superuser else rows.filter(**{f"{tenant_field}__in": self.administered})
 
     def sees(self, tenant_id: Any) -> bool:
         """Whether rows of this tenant may be read; rows without a tenant are for superusers."""
-        return self.everything or tenant_id in self.seen
+        return self.is_superuser or tenant_id in self.readable
 
     def audits(self, tenant_id: Any) -> bool:
         """Whether arguments, events and results of this tenant's calls may be read, beside the calls' facts."""
-        return self.everything or tenant_id in self.audited
+        return self.is_superuser or tenant_id in self.audited
 
     def changes(self, tenant_id: Any) -> bool:
         """Whether rows of this tenant may be changed."""
-        return self.everything or tenant_id in self.run
+        return self.is_superuser or tenant_id in self.administered
 
     def require_change(self, tenant_id: Any) -> None:
         """Raise Http404 if rows of this tenant may not be read, and PermissionDenied if they may not be changed."""
@@ -173,21 +173,23 @@ class TenantPermissions:
         """Raise PermissionDenied if the person has lost any of these permissions since they were read."""
         person = User.objects.filter(pk=self.person.pk, is_active=True).first()  # type: ignore[misc] # it is a user
         now = TenantPermissions(person or AnonymousUser())
-        if now.everything:
+        if now.is_superuser:
             return
-        is_kept = self.seen <= now.seen and self.audited <= now.audited and self.run <= now.run
-        if person is None or self.everything or not is_kept:
+        is_kept = (
+            self.readable <= now.readable and self.audited <= now.audited and self.administered <= now.administered
+        )
+        if person is None or self.is_superuser or not is_kept:
             raise PermissionDenied(PERMISSIONS_LOST)
 
     @property
     def is_admin_anywhere(self) -> bool:
         """Whether this person may change any tenant."""
-        return self.everything or bool(self.run)
+        return self.is_superuser or bool(self.administered)
 
     @property
     def sees_several_tenants(self) -> bool:
         """Whether pages must show which tenant a row belongs to."""
-        return self.everything or len(self.seen) > 1
+        return self.is_superuser or len(self.readable) > 1
 
 
 def tenant_permissions_of(request: HttpRequest) -> TenantPermissions:

@@ -65,7 +65,7 @@ class TenantRow(Row):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Reserve superuser-only fields for superusers. Raises PermissionDenied."""
         attrs = super().validate(attrs)
-        if self.instance is not None and not self.tenant_permissions.everything:
+        if self.instance is not None and not self.tenant_permissions.is_superuser:
             taken = [name for name in SUPERUSERS_ONLY if name in attrs and attrs[name] != getattr(self.instance, name)]
             if taken:
                 raise PermissionDenied(f"Only superusers can change {', '.join(taken)}.")

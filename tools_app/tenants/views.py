@@ -88,7 +88,7 @@ class NewPersonForm(BaseUserCreationForm):  # type: ignore[type-arg]
         """Return the username, unique regardless of case. Raises ValidationError."""
         username: str = self.cleaned_data["username"]
         places = [ConcurrencyLimit("tenant", "names", MAX_NAMES, f"invitations:names:{self._row.tenant_id}")]
-        if limits.acquire_here(places, str(new_id()), NAMES_SECONDS) is not None:
+        if limits.acquire_blocking(places, str(new_id()), NAMES_SECONDS) is not None:
             raise ValidationError(NAMES_TRIED)
         if User.objects.filter(username__iexact=username).exists():
             raise ValidationError("This username is already taken.")
@@ -124,7 +124,7 @@ def _answer(request: HttpRequest, token: str) -> HttpResponse:
     # Attempts are counted across processes.
     tries = f"invitations:{rate_limit_key(client_ip_of(request))}"
     places = [ConcurrencyLimit("address", "tries", MAX_TRIES, tries)]
-    if limits.acquire_here(places, str(new_id()), TRIES_SECONDS) is not None:
+    if limits.acquire_blocking(places, str(new_id()), TRIES_SECONDS) is not None:
         return _message_page(request, *TOO_OFTEN, status=429)
     row = invitations.find(token)
     if row is None:

@@ -109,7 +109,7 @@ def discover(upstream: Upstream, person_id: int | None = None) -> Discovery:
     secrets: tuple[str, ...] = ()
     place = ConcurrencyLimit("tenant", "checks", MAX_DISCOVERIES, f"upstreams:checks:tenant:{upstream.tenant_id}")
     place_id = str(new_id())
-    if limits.acquire_here([place], place_id, DISCOVERY_SECONDS) is not None:
+    if limits.acquire_blocking([place], place_id, DISCOVERY_SECONDS) is not None:
         raise UpstreamFailed(
             f"{MAX_DISCOVERIES} upstreams of this tenant are being asked. Wait until one has answered."
         )

@@ -455,7 +455,7 @@ def test_a_directory_sends_one_change_at_a_time_and_so_many_requests_a_second(
     scim: ScimClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = ConcurrencyLimit("directory", "changes", 1, f"scim:changes:{scim.issuer.pk}")
-    limits.acquire_here([place], "other", 60)
+    limits.acquire_blocking([place], "other", 60)
     refused = scim.send("POST", "Users", {"schemas": [USER], "userName": "ann"})
     assert (refused.status_code, refused["Retry-After"]) == (429, "1")
     assert scim.send("GET", "Users").status_code == 200

@@ -114,7 +114,7 @@ class DestinationAdmin(ScopedAdmin):
         """Require a tenant, except from superusers."""
         field = super().formfield_for_foreignkey(db_field, request, **options)
         if field is not None and db_field.name == "tenant":
-            field.required = not tenant_permissions_of(request).everything
+            field.required = not tenant_permissions_of(request).is_superuser
             field.help_text = "" if field.required else field.help_text
         return field
 

@@ -136,7 +136,7 @@ class RuleAdmin(ScopedAdmin):
         """Require a tenant, except from superusers, whose rules may watch the whole hub."""
         field = super().formfield_for_foreignkey(db_field, request, **options)
         if field is not None and db_field.name == "tenant":
-            field.required = not tenant_permissions_of(request).everything
+            field.required = not tenant_permissions_of(request).is_superuser
             field.help_text = "" if field.required else field.help_text
         return field
 

@@ -60,7 +60,7 @@ def _page(site: AdminSite) -> Any:
             "calls": f"{tried.calls:,}" if tried and tried.calls else "",
             "estimated": f"{tried.estimated:,}" if tried and tried.estimated else "",
             "hub_days": settings.MCPHUB_KEEP_DAYS,
-            "sets_it": tenant_permissions_of(request).everything,
+            "sets_it": tenant_permissions_of(request).is_superuser,
             "input_classes": " ".join(BASE_INPUT_CLASSES),
         }
         return TemplateResponse(request, "audit/retention.html", context)

@@ -68,7 +68,7 @@ def _page(site: AdminSite) -> Any:
     @require_http_methods(["GET", "POST"])
     def page(request: HttpRequest) -> HttpResponse:
         tenants = permissions.tenants_seen_by(request.user).order_by("name")
-        sees_all = tenant_permissions_of(request).everything
+        sees_all = tenant_permissions_of(request).is_superuser
         tenant = _chosen(request, tenants)
         is_chosen = tenant is not None or sees_all
         scope = Scope(tenant_id=tenant.pk if tenant else None, newest=NEWEST, seconds=SECONDS)
@@ -99,7 +99,7 @@ def _page(site: AdminSite) -> Any:
 
 def download(request: HttpRequest) -> HttpResponse:
     """Download the newest checkpoints. Superusers only: a checkpoint names the chains of every tenant."""
-    if not tenant_permissions_of(request).everything:
+    if not tenant_permissions_of(request).is_superuser:
         raise PermissionDenied
     lines = statements.exported_lines(newest=MAX_EXPORTED)
     return HttpResponse(
@@ -113,7 +113,7 @@ def _chosen(request: HttpRequest, tenants: Any) -> Tenant | None:
     """Return the selected tenant. Raises Http404 alike for a missing tenant and for one the user cannot access."""
     wanted = request.GET.get("tenant")
     if not wanted:
-        return None if tenant_permissions_of(request).everything else only(tenants)
+        return None if tenant_permissions_of(request).is_superuser else only(tenants)
     tenant: Tenant | None = by_id(tenants, "pk", wanted).first()
     if tenant is None:
         raise Http404("Tenant not found.")

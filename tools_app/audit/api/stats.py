@@ -101,7 +101,7 @@ class Figures(ApiView):
     def _tenants(self, slug: str | None) -> list[UUID] | None:
         """Return the ids of the tenants that the person may read, None for all. Raises NotFound."""
         if slug is None:
-            return None if self.tenant_permissions.everything else list(self.tenant_permissions.seen)
+            return None if self.tenant_permissions.is_superuser else list(self.tenant_permissions.readable)
         tenant = permissions.tenants_seen_by(self.request.user).filter(slug=slug).first()
         if tenant is None:
             raise NotFound("Tenant not found.")

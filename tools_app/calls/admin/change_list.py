@@ -88,7 +88,7 @@ def context_of(admin: CallFactsAdmin, request: HttpRequest) -> dict[str, Any]:
     offered = offered_to(request.user, tenant_permissions_of(request).roles)
     query = answer.query
     text = query.to_string() if query else ""
-    audits = tenant_permissions_of(request).everything or bool(tenant_permissions_of(request).audited)
+    audits = tenant_permissions_of(request).is_superuser or bool(tenant_permissions_of(request).audited)
     fields = entries(request.GET, query, answer.errors, offered)
     # There is nothing to choose from with one tenant.
     hidden = {"tenant"} if len(offered.tenants) <= 1 else set()
@@ -145,7 +145,7 @@ def _table(admin: CallFactsAdmin, request: HttpRequest, answer: Answer) -> dict[
     calls, permitted = answer.page.calls, tenant_permissions_of(request)
     lines = summaries(calls, permitted.audits, answer.query.text if answer.query else "")
     columns = [getattr(admin, name) for name in admin.get_list_display(request)]
-    if permitted.everything or permitted.audited:
+    if permitted.is_superuser or permitted.audited:
         columns.insert(SUMMARY_AFTER, column("arguments and result")(lambda call: lines[call.pk]))
     headers = [column.short_description for column in columns]
     return {"headers": headers, "rows": [_row(call, columns) for call in calls]}

@@ -241,7 +241,7 @@ def _tenants(request: HttpRequest) -> frozenset[UUID] | None:
     permitted = tenant_permissions_of(request)
     tenant_id = request.GET.get("tenant", "")
     if not tenant_id:
-        return None if permitted.everything else permitted.seen
+        return None if permitted.is_superuser else permitted.readable
     try:
         tenant = UUID(tenant_id)
     except ValueError:

@@ -108,7 +108,7 @@ class RunningCallAdmin(CallFactsAdmin):
         self.message_user(request, message, messages.SUCCESS if cancelled else messages.WARNING)
         if len(cancellable) > MAX_CANCELLED:
             self.message_user(request, f"At most {MAX_CANCELLED} at once: select the others again.", messages.WARNING)
-        if not tenant_permissions_of(request).everything and (foreign := queryset.count() - len(cancellable)) > 0:
+        if not tenant_permissions_of(request).is_superuser and (foreign := queryset.count() - len(cancellable)) > 0:
             message = f"Not cancelled, because you are no admin of their tenants: {foreign}."
             self.message_user(request, message, messages.WARNING)
 

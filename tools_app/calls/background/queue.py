@@ -65,7 +65,7 @@ def _leased_shard(tenant_id: UUID) -> str:
     seconds = settings.MCPHUB_QUEUE_TIMEOUT + REMEMBER_SECONDS
     for shard in (*shards[first:], *shards[:first]):
         limit = ConcurrencyLimit("tenant", "shards", 1, f"shard:{shard}")
-        if limits.acquire_here([limit], str(tenant_id), seconds) is None:
+        if limits.acquire_blocking([limit], str(tenant_id), seconds) is None:
             return shard
     return shards[first]
 

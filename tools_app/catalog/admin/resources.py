@@ -78,7 +78,7 @@ class ResourceAdmin(OfferAdmin):
         kind = obj.kind if obj else _kind_asked_for(request)
         options["form"] = WRITTEN.get(kind, SettingsForm)
         form = super().get_form(request, obj, change, **options)
-        form.may_allow_networks = tenant_permissions_of(request).everything
+        form.may_allow_networks = tenant_permissions_of(request).is_superuser
         return form
 
     def get_fieldsets(self, request: HttpRequest, obj: Resource | None = None) -> Fieldsets:

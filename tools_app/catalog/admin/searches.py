@@ -28,7 +28,7 @@ def _page(site: AdminSite) -> Callable[[HttpRequest], HttpResponse]:
         permitted = tenant_permissions_of(request)
         seen = permissions.tenants_seen_by(request.user).order_by("name")
         tenants = {tenant.pk: tenant for tenant in seen[:MAX_TENANTS] if permitted.audits(tenant.pk)}
-        if not tenants and not permitted.everything:
+        if not tenants and not permitted.is_superuser:
             raise PermissionDenied
         report = unanswered_searches(tenants.keys())
         rows: list[dict[str, Any]] = [

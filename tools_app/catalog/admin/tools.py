@@ -83,7 +83,7 @@ class ToolAdmin(RevisionsAdmin):
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
         options["form"] = page_of(obj.kind if obj else _kind_of_new(request)).form
         form = super().get_form(request, obj, change, **options)
-        form.may_allow_networks = tenant_permissions_of(request).everything
+        form.may_allow_networks = tenant_permissions_of(request).is_superuser
         return form
 
     def get_urls(self) -> list[Any]:

@@ -91,10 +91,13 @@ def check_prompt_arguments(arguments: list[Any]) -> list[SchemaProblem]:
 def check_prompt_messages(messages: list[Any], names: Collection[str] | None) -> list[SchemaProblem]:
     """Return the errors of a prompt's messages; placeholders must be arguments in `names` (None: unknown yet)."""
     problems = list_faults(messages, {"role": ROLE, "text": MESSAGE}, {})
-    for position, message in enumerate(messages if names is not None else ()):
+    if names is None:
+        return problems
+    declared = set(map(str, names))
+    for position, message in enumerate(messages):
         text = message.get("text") if isinstance(message, dict) else None
         for name in dict.fromkeys(PLACEHOLDER.findall(text) if isinstance(text, str) else ()):
-            if name not in set(map(str, names or ())):
+            if name not in declared:
                 about = f"{{{name}}} is not an argument. Declare it, or remove the braces."
                 problems.append(SchemaProblem((position, "text"), about))
     return problems

@@ -54,9 +54,9 @@ class OAuthClientAdmin(RecordAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[OAuthClient]:
         """Return the clients of the connections of tenants that this user administers; all for superusers."""
         permitted = tenant_permissions_of(request)
-        if permitted.everything:
+        if permitted.is_superuser:
             return OAuthClient.objects.all()
-        connections = Connection.objects.filter(client=OuterRef("pk"), tenant__in=permitted.run)
+        connections = Connection.objects.filter(client=OuterRef("pk"), tenant__in=permitted.administered)
         return OAuthClient.objects.filter(Exists(connections))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
@@ -66,7 +66,7 @@ class OAuthClientAdmin(RecordAdmin):
         return tenant_permissions_of(request).is_admin_anywhere
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        if obj is None or tenant_permissions_of(request).everything:
+        if obj is None or tenant_permissions_of(request).is_superuser:
             return tenant_permissions_of(request).is_admin_anywhere
         return self.get_queryset(request).filter(pk=obj.pk).exists()
 
@@ -82,7 +82,7 @@ class OAuthClientAdmin(RecordAdmin):
         if object_id is not None:
             # What this user may not see is missing, on this page too.
             self.get_object(request, object_id)
-        if not tenant_permissions_of(request).everything:
+        if not tenant_permissions_of(request).is_superuser:
             return False
         return object_id is None or (self.get_object(request, object_id).blocked_at is not None) == is_blocked
 

@@ -83,13 +83,13 @@ class TokenAdmin(ModelAdmin):
         return FACTS if obj else ()
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        return tenant_permissions_of(request).enters
+        return tenant_permissions_of(request).has_access
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return tenant_permissions_of(request).enters and (obj is None or obj.person_id == request.user.pk)
+        return tenant_permissions_of(request).has_access and (obj is None or obj.person_id == request.user.pk)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return tenant_permissions_of(request).enters
+        return tenant_permissions_of(request).has_access
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

@@ -60,7 +60,7 @@ def _code_form(request: HttpRequest, code: str = "", problem: str = "") -> HttpR
 
 def _submit_code(request: HttpRequest, person: User) -> HttpResponse:
     limit = ConcurrencyLimit("person", "codes", MAX_ATTEMPTS, f"oauth:codes:{person.pk}")
-    if limits.acquire_here([limit], str(new_id()), WINDOW_SECONDS) is not None:
+    if limits.acquire_blocking([limit], str(new_id()), WINDOW_SECONDS) is not None:
         return consent.message_page(request, "Too many attempts", "Wait a minute, then try again.", status=429)
     code = request.POST.get(USER_CODE, "")
     row = devices.find_open(code)

@@ -139,7 +139,7 @@ def register(request: HttpRequest) -> HttpResponse:
 def is_rate_limited(request: HttpRequest, kind: str, max_requests: int) -> bool:
     """Whether an address sends more than `max_requests` of a kind in WINDOW_SECONDS, to all processes together."""
     limit = ConcurrencyLimit("address", kind, max_requests, f"oauth:{kind}:{rate_limit_key(client_ip_of(request))}")
-    return limits.acquire_here([limit], str(new_id()), WINDOW_SECONDS) is not None
+    return limits.acquire_blocking([limit], str(new_id()), WINDOW_SECONDS) is not None
 
 
 def _respond(request: HttpRequest, handler: Callable[[], HttpResponse]) -> HttpResponse:

@@ -142,10 +142,10 @@ def are_too_many_of_strangers(tenant_id: UUID | None = None, address: str = "") 
         ConcurrencyLimit("tenant", "steps", MAX_OF_STRANGERS, tenant),
         ConcurrencyLimit("strangers", "steps", MAX_OF_ALL_STRANGERS, "oauth:steps"),
     ]
-    return limits.acquire_here(places, str(new_id()), MINUTE) is not None
+    return limits.acquire_blocking(places, str(new_id()), MINUTE) is not None
 
 
 def are_too_many_of_connection(connection_id: UUID) -> bool:
     """Whether MAX_OF_CONNECTION steps of a connection were recorded within an hour; if not, one more is counted."""
     place = ConcurrencyLimit("connection", "steps", MAX_OF_CONNECTION, f"oauth:steps:connection:{connection_id}")
-    return limits.acquire_here([place], str(new_id()), HOUR) is not None
+    return limits.acquire_blocking([place], str(new_id()), HOUR) is not None

@@ -162,7 +162,7 @@ def read_keys(client: OAuthClient) -> None:
 def _may_fetch(url: str) -> bool:
     """Whether a URL was not read within SECONDS_BETWEEN_FETCHES, by any process."""
     limit = ConcurrencyLimit("client", "documents", 1, f"oauth:document:{digest_of(url)}")
-    return limits.acquire_here([limit], str(new_id()), SECONDS_BETWEEN_FETCHES) is None
+    return limits.acquire_blocking([limit], str(new_id()), SECONDS_BETWEEN_FETCHES) is None
 
 
 async def fetch(url: str) -> Reply:

@@ -110,7 +110,7 @@ def admit(issuer_id: UUID, token: str, address: str) -> Issuer | None:
         with _accepting:
             _accepted.pop(accepted, None)
     id = str(new_id())
-    if limits.acquire_here([place], id, FAILURE_SECONDS) is not None:
+    if limits.acquire_blocking([place], id, FAILURE_SECONDS) is not None:
         raise TooManyFailures
     found = find(issuer_id, token) if accepted is not None else None
     if found is not None and accepted is not None:

@@ -58,7 +58,7 @@ def scim(request: HttpRequest, issuer: UUID, path: str) -> HttpResponse:
     if request.method in READS or path.rstrip("/").endswith(SEARCH):
         return _answered(request, row, path)
     place, id = ConcurrencyLimit("directory", "changes", 1, f"scim:changes:{row.pk}"), str(new_id())
-    if limits.acquire_here([place], id, CHANGE_SECONDS) is not None:
+    if limits.acquire_blocking([place], id, CHANGE_SECONDS) is not None:
         return _retry_later("The directory's previous change is in progress. Send one change at a time.", 1)
     try:
         return _answered(request, row, path)

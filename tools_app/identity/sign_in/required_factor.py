@@ -81,6 +81,6 @@ def _tenants_requiring_factor(request: HttpRequest) -> list[str]:
         return []
     permitted = tenant_permissions_of(request)
     issuer_tenant = request.session.get(ISSUER_TENANT_KEY)
-    if permitted.everything or not issuer_tenant:
+    if permitted.is_superuser or not issuer_tenant:
         return permitted.requiring_second_factor
     return [role.name for role in permitted.roles if role.requires_second_factor and str(role.id) != issuer_tenant]

@@ -79,10 +79,10 @@ class TenantAdmin(ConfigurationAdmin):
         return row.pk
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return tenant_permissions_of(request).everything
+        return tenant_permissions_of(request).is_superuser
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return tenant_permissions_of(request).everything
+        return tenant_permissions_of(request).is_superuser
 
     def get_fieldsets(self, request: HttpRequest, obj: Tenant | None = None) -> Fieldsets:
         """Return the fieldsets, with public access only for tenants that exist."""
@@ -104,7 +104,7 @@ class TenantAdmin(ConfigurationAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """Make fields for superusers read-only, and the slug of an existing tenant, which its clients use."""
         fixed = super().get_readonly_fields(request, obj)
-        if not tenant_permissions_of(request).everything:
+        if not tenant_permissions_of(request).is_superuser:
             return [*fixed, *SUPERUSERS_ONLY]
         return [*fixed, "slug"] if obj else fixed
 

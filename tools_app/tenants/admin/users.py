@@ -101,7 +101,7 @@ class MembershipAdmin(ScopedAdmin):
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Allow superusers only: see NewMemberForm."""
-        return tenant_permissions_of(request).everything
+        return tenant_permissions_of(request).is_superuser
 
     def has_invite_permission(self, request: HttpRequest) -> bool:
         """Return whether this user administers a tenant."""
@@ -129,7 +129,7 @@ class MembershipAdmin(ScopedAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Protect the last admin from removal except by superusers, since no other member could invite people."""
-        if obj is not None and not tenant_permissions_of(request).everything and is_last_admin(obj):
+        if obj is not None and not tenant_permissions_of(request).is_superuser and is_last_admin(obj):
             return False
         return super().has_delete_permission(request, obj)
 
@@ -265,7 +265,7 @@ class UserAdmin(ConflictAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[typ
         return super().changelist_view(request, {"title": "Users", **(extra_context or {})})
 
     def _is_superuser(self, request: HttpRequest, obj: Any = None) -> bool:
-        return tenant_permissions_of(request).everything
+        return tenant_permissions_of(request).is_superuser
 
     has_module_permission = has_view_permission = has_add_permission = _is_superuser
     has_change_permission = has_delete_permission = has_remove_factors_permission = _is_superuser

@@ -95,9 +95,11 @@ def take_blocking(rates: Sequence[Rate]) -> OverLimit | None:
     return None if refused is None else OverLimit(rates[refused[0]], max(1, math.ceil(refused[1])))
 
 
-def acquire_here(concurrency_limits: Sequence[ConcurrencyLimit], id: str, seconds: float) -> ConcurrencyLimit | None:
+def acquire_blocking(
+    concurrency_limits: Sequence[ConcurrencyLimit], id: str, seconds: float
+) -> ConcurrencyLimit | None:
     """Like `acquire`, for a fixed number of seconds: the slots need no renewal and no release."""
-    full = _store().acquire_here(concurrency_limits, id, seconds)
+    full = _store().acquire_blocking(concurrency_limits, id, seconds)
     return None if full is None else concurrency_limits[full]
 
 

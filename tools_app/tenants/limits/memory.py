@@ -71,8 +71,8 @@ class MemoryStore:
         return self.take_blocking(rates, count)
 
     async def acquire(self, concurrency_limits: Sequence[ConcurrencyLimit], id: str, seconds: float) -> int | None:
-        """Like `acquire_here`."""
-        return self.acquire_here(concurrency_limits, id, seconds)
+        """Like `acquire_blocking`."""
+        return self.acquire_blocking(concurrency_limits, id, seconds)
 
     def take_blocking(self, rates: Sequence[Rate], count: int) -> tuple[int, float] | None:
         """Count `count` hits against every rate. If one is used up, count none; return its index and the wait."""
@@ -87,7 +87,7 @@ class MemoryStore:
                 window.add(count, now)
         return None
 
-    def acquire_here(self, concurrency_limits: Sequence[ConcurrencyLimit], id: str, seconds: float) -> int | None:
+    def acquire_blocking(self, concurrency_limits: Sequence[ConcurrencyLimit], id: str, seconds: float) -> int | None:
         """Acquire one slot of each limit for `seconds`, or none: then return the full one's index. Idempotent."""
         with self._lock:
             now = self._clock()

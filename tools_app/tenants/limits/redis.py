@@ -183,7 +183,7 @@ class RedisStore:
         """Like MemoryStore."""
         answer = await self._send(self._acquire_request(concurrency_limits, id, seconds))
         if answer is None:
-            return self._local.acquire_here(concurrency_limits, id, seconds)
+            return self._local.acquire_blocking(concurrency_limits, id, seconds)
         return answer[0] - 1 if answer else None
 
     def release_soon(self, keys: Sequence[str], id: str) -> None:
@@ -197,11 +197,11 @@ class RedisStore:
         self._local.release(keys, id)
         self._ask_here(("release", id, [self._named(key) for key in keys]))
 
-    def acquire_here(self, concurrency_limits: Sequence[ConcurrencyLimit], id: str, seconds: float) -> int | None:
+    def acquire_blocking(self, concurrency_limits: Sequence[ConcurrencyLimit], id: str, seconds: float) -> int | None:
         """Like `acquire`, from a thread that may block."""
         answer = self._ask_here(self._acquire_request(concurrency_limits, id, seconds))
         if answer is None:
-            return self._local.acquire_here(concurrency_limits, id, seconds)
+            return self._local.acquire_blocking(concurrency_limits, id, seconds)
         return answer[0] - 1 if answer else None
 
     def renew(self, key: str, ids: Iterable[str], seconds: float, *, again: bool) -> None:

@@ -139,11 +139,11 @@ class ScopedAdmin(ConflictAdmin):
         return tenant_permissions_of(request).rows_run(rows, self.tenant_field)
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        return tenant_permissions_of(request).enters
+        return tenant_permissions_of(request).has_access
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         permitted = tenant_permissions_of(request)
-        return permitted.enters if obj is None else permitted.sees(self.tenant_id_of(obj))
+        return permitted.has_access if obj is None else permitted.sees(self.tenant_id_of(obj))
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return tenant_permissions_of(request).is_admin_anywhere

@@ -40,7 +40,7 @@ class Group(TypedDict):
 def sidebar(request: HttpRequest) -> list[Group]:
     """Return the groups of links for the user of `request`."""
     permitted = tenant_permissions_of(request)
-    audits = permitted.everything or bool(permitted.audited)
+    audits = permitted.is_superuser or bool(permitted.audited)
     groups: list[Group] = [
         {"title": "", "items": [link("Overview", "admin:index", "dashboard")]},
         {
@@ -98,7 +98,7 @@ def sidebar(request: HttpRequest) -> list[Group]:
                 _list("Members", "membership", "group"),
                 _list("Invitations", "invitation", "mail"),
                 _list("Tenants", "tenant", "domain"),
-                *([link("Users", "admin:auth_user_changelist", "person")] if permitted.everything else []),
+                *([link("Users", "admin:auth_user_changelist", "person")] if permitted.is_superuser else []),
             ],
         },
         {
@@ -151,7 +151,7 @@ class HubAdminSite(UnfoldAdminSite):
 
     def has_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may open any page."""
-        return tenant_permissions_of(request).enters
+        return tenant_permissions_of(request).has_access
 
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
         """Log in with a password, then with the second factor of the account if it has one."""

@@ -124,7 +124,7 @@ class HasMembership(BasePermission):
 
     def has_permission(self, request: Request, view: "BaseApiView") -> bool:
         """Whether this person may use the API."""
-        return bool(request.user and request.user.is_authenticated) and view.tenant_permissions.enters
+        return bool(request.user and request.user.is_authenticated) and view.tenant_permissions.has_access
 
 
 class BaseApiView:

@@ -83,7 +83,7 @@ class Superuser(BasePermission):
 
     def has_permission(self, request: Request, view: "ApiView") -> bool:
         """Whether this person is a superuser, or the request changes nothing."""
-        return request.method in SAFE_METHODS or view.tenant_permissions.everything
+        return request.method in SAFE_METHODS or view.tenant_permissions.is_superuser
 
 
 class ApiView(BaseApiView, GenericViewSet):

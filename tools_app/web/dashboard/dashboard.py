@@ -76,7 +76,7 @@ def context_of(request: HttpRequest) -> dict[str, Any]:
     within: Iterable[UUID] | QuerySet[Tenant] | None
     if choice.tenant:
         within = [choice.tenant.pk]
-    elif permitted.everything:
+    elif permitted.is_superuser:
         within = None
     elif len(choice.tenants) == MAX_CHOICES:
         within = permissions.tenants_seen_by(person)
@@ -102,7 +102,7 @@ def context_of(request: HttpRequest) -> dict[str, Any]:
         "running": _running(person, choice),
         "expiring_keys": list(keys.expiring_soon(reachable)[:MAX_KEYS]),
         "first_steps": first_steps_of(chosen) if chosen else None,
-        "shows_health": permitted.everything,
+        "shows_health": permitted.is_superuser,
     }
 
 

@@ -28,7 +28,7 @@ def urls(site: AdminSite) -> list[URLPattern]:
 @require_GET
 def _health(request: HttpRequest) -> HttpResponse:
     """Show the state of each component. Superusers only: it covers the whole hub."""
-    if not tenant_permissions_of(request).everything:
+    if not tenant_permissions_of(request).is_superuser:
         raise PermissionDenied("Only superusers can see the health of the hub.")
     workers = None if is_embedded() else hub_stats.workers()
     response = JsonResponse({"parts": parts(hub_stats.snapshot(), workers)})

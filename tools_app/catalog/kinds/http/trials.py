@@ -171,7 +171,7 @@ def try_request(
     slot = ConcurrencyLimit("tenant", "trials", MAX_TRIALS_AT_ONCE, f"trials:tenant:{tenant.pk}")
     places = (*quotas.concurrent_calls("tenant", tenant), slot)
     id = str(record.row.pk)
-    full = limits.acquire_here(places, id, MAX_TRIAL_SECONDS)
+    full = limits.acquire_blocking(places, id, MAX_TRIAL_SECONDS)
     if full is not None:
         raise TrialRefused("Too many calls or trials of this tenant are running. Wait until one has ended.")
     try:

@@ -69,7 +69,7 @@ def context_of(request: HttpRequest, tool: Tool | None) -> dict[str, Any]:
         "trialUrl": reverse("admin:tool_trial"),
         # The page of a tenant, with TENANT for its id, for those who can change its networks.
         "networksUrl": f"{reverse('admin:tools_app_tenant_change', args=['TENANT'])}#id_allowed_networks"
-        if tenant_permissions_of(request).everything
+        if tenant_permissions_of(request).is_superuser
         else "",
     }
 
