@@ -9,15 +9,14 @@ from tests.services.stack import ROOT, Stack
 
 # One run for all: each run would migrate a database for each of its processes. These write with several transactions
 # at once, read with SQL or locks that differ between databases, or visit every page.
-ADMIN = "calls_list cancelling_calls failures live_tail"
-API = "calls figures"
+CALLS = "calls_list cancelling_calls failures live_tail"
 PAGES = "conflicts races search unstorable_text"
 PARTS = [
     "tests/audit",
     "tests/audit/admin",
-    *(f"--ignore=tests/audit/test_{name}.py" for name in ("csv", "redaction")),
-    *(f"tests/admin/test_{name}.py" for name in ADMIN.split()),
-    *(f"tests/api/test_{name}.py" for name in API.split()),
+    *(f"--ignore=tests/audit/test_{name}.py" for name in ("csv", "redaction", "witness_forwarding")),
+    *(f"tests/calls/admin/test_{name}.py" for name in CALLS.split()),
+    "tests/calls/api",
     *(f"tests/web/admin/test_{name}.py" for name in PAGES.split()),
     "tests/web/test_filters.py",
     "tests/web/test_unstorable_text.py",
