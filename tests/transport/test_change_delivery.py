@@ -14,7 +14,7 @@ from tools_app.transport.request import AsgiRequest
 from tools_app.transport.streams import KeepAliveTimer
 
 WAIT_SECONDS = 30.0
-FAREWELL = b'"farewell"'
+FAREWELL = b'"last_messages"'
 
 
 class OpenStream:
@@ -101,7 +101,7 @@ class Delivered:
         self.keep_alive = KeepAliveTimer(loop)
         web: Any = SimpleNamespace(loop=loop, keep_alive=self.keep_alive, streams=streams, draining=draining)
         stream_parts: Any = (self.open_stream, self.changes)
-        delivery = ChangeDelivery(web, self.client.send, *stream_parts, self._farewell)
+        delivery = ChangeDelivery(web, self.client.send, *stream_parts, self._last_messages)
         scope = {"method": "GET", "path": "/mcp", "headers": []}
         self.task = asyncio.create_task(delivery.deliver(AsgiRequest(scope, self.client.receive)))
 
@@ -113,7 +113,7 @@ class Delivered:
         assert not self.streams
         assert not len(self.keep_alive)
 
-    def _farewell(self) -> Iterable[bytes]:
+    def _last_messages(self) -> Iterable[bytes]:
         return (FAREWELL,)
 
 

@@ -32,7 +32,7 @@ DETACH_TIMEOUT: Final = "5s"
 SCAN_TIMEOUT: Final = "2s"
 
 
-class Parted(NamedTuple):
+class PartitionedTable(NamedTuple):
     """A partitioned table and its partition key."""
 
     name: str
@@ -44,12 +44,12 @@ class Parted(NamedTuple):
         return f"{self.name}_default"
 
 
-CALLS: Final = Parted(Call._meta.db_table, "id")
+CALLS: Final = PartitionedTable(Call._meta.db_table, "id")
 # In the recorder's write order: locks in another order could deadlock.
 TABLES: Final = (
-    Parted(CallEvent._meta.db_table, "call_id"),
+    PartitionedTable(CallEvent._meta.db_table, "call_id"),
     CALLS,
-    Parted(CallPayload._meta.db_table, "call_id"),
+    PartitionedTable(CallPayload._meta.db_table, "call_id"),
 )
 
 
@@ -80,7 +80,7 @@ class Month(NamedTuple):
         years, number = divmod(self.number - 1 + months, 12)
         return Month(self.year + years, number + 1)
 
-    def of_table(self, table: Parted) -> str:
+    def of_table(self, table: PartitionedTable) -> str:
         """Return the name of the partition of `table`."""
         return f"{table.name}_{self.year:04d}_{self.number:02d}"
 
@@ -186,7 +186,7 @@ def _create(cursor: CursorWrapper, month: Month) -> bool:
     return True
 
 
-def attach(cursor: CursorWrapper, table: Parted, month: Month, begin: datetime) -> None:
+def attach(cursor: CursorWrapper, table: PartitionedTable, month: Month, begin: datetime) -> None:
     """Create a month's partition and attach it for rows from `begin` on.
 
     It is attached rather than created in place, which would lock the whole table.

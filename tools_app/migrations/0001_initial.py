@@ -58,7 +58,7 @@ class CreateTables(Operation):
         return [model for model in models if self.allow_migrate_model(schema_editor.connection.alias, model)]
 
 
-def create_in_partitions(editor: Any, model: Any, table: partitions.Parted) -> None:
+def create_in_partitions(editor: Any, model: Any, table: Any) -> None:
     """Create a table of the audit log with a partition for each month, as of now."""
     definition, parameters = editor.table_sql(model)
     editor.execute(f'{definition} PARTITION BY RANGE ("{table.key}")', parameters or None)

@@ -21,14 +21,14 @@ log = logging.getLogger(__name__)
 
 
 class ChangeDelivery:
-    """The delivery of one stream. `farewell` returns the last messages of a stream that the hub ends."""
+    """The delivery of one stream. `last_messages` returns the last messages of a stream that the hub ends."""
 
     __slots__ = (
         "_changes",
         "_context",
-        "_farewell",
         "_has_news",
         "_is_silent",
+        "_last_messages",
         "_open_stream",
         "_stream",
         "_until_over",
@@ -42,13 +42,13 @@ class ChangeDelivery:
         send: Send,
         open_stream: OpenStream,
         changes: ChangeStream,
-        farewell: Callable[[], Iterable[bytes]] = tuple,
+        last_messages: Callable[[], Iterable[bytes]] = tuple,
     ) -> None:
         self._web = web
         self._stream = EventStream(send)
         self._open_stream = open_stream
         self._changes = changes
-        self._farewell = farewell
+        self._last_messages = last_messages
         # Its messages are written in the context of its own request, also if another one wakes it.
         self._context = copy_context()
         self._until_over: asyncio.Timeout | None = None
@@ -131,7 +131,7 @@ class ChangeDelivery:
             self._web.keep_alive.note_activity(self._keep_alive)
 
     async def _end(self) -> None:
-        await self._stream.write(map(Frame, self._farewell()))
+        await self._stream.write(map(Frame, self._last_messages()))
         await self._stream.end()
 
     def _finish(self) -> None:

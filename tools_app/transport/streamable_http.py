@@ -3,8 +3,6 @@
 A Channels consumer that skips Channels' work per message: no dispatch, no channel, no thread.
 """
 
-from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 from channels.generic.http import AsyncHttpConsumer
@@ -20,7 +18,7 @@ from tools_app.methods import lifecycle, notifications, resume, subscriptions
 from tools_app.protocol import inbound, jsonrpc
 from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.protocol.inbound import SESSION_HEADER, Modern
-from tools_app.protocol.jsonrpc import Malformed, Message, Notification, Request, RequestId, Response
+from tools_app.protocol.jsonrpc import Malformed, Message, Notification, Request, Response
 from tools_app.protocol.versions import BATCHING_VERSIONS, MODERN_VERSIONS, has_polling
 from tools_app.transport import state
 from tools_app.transport.change_delivery import ChangeDelivery
@@ -202,11 +200,13 @@ class StreamableHttpHandler(RequestHandler):
         if not self.http_request.accepted.only_stream:
             raise RpcError(INVALID_REQUEST, "Accept text/event-stream.", status=406)
         changes = subscriptions.ListenStream(context)
-        farewell = partial(self._farewell, context.request.id)
-        self._changes = ChangeDelivery(self.web, self._send, self._open_stream(None), changes, farewell)
-
-    def _farewell(self, id: RequestId) -> Iterable[bytes]:
-        return subscriptions.stream_end_messages(id, stopping=self.web.draining)
+        self._changes = ChangeDelivery(
+            self.web,
+            self._send,
+            self._open_stream(None),
+            changes,
+            lambda: subscriptions.stream_end_messages(context.request.id, stopping=self.web.draining),
+        )
 
     async def _delete(self) -> None:
         """End the session (2025-11-25, transports, §Session Management)."""
