@@ -6,8 +6,6 @@ Tools, resources and prompts that a key may not use look as if they do not exist
 from collections.abc import Mapping
 from typing import Any, Final
 
-from django.core.exceptions import ValidationError
-
 from tools_app.audit.recorder import denials
 from tools_app.audit.recorder.denials import Denial
 from tools_app.calls.request import RequestContext
@@ -15,8 +13,7 @@ from tools_app.catalog import compiled
 from tools_app.catalog.shaping import part_of
 from tools_app.catalog.tool_api.results import without
 from tools_app.catalog.validation.reserved import CALL, RESERVED
-from tools_app.core.validators import ItemKind, validate_patterns
-from tools_app.identity.patterns import matches
+from tools_app.core.validators import ItemKind
 from tools_app.identity.principal import Principal
 from tools_app.models import TOOLS_CALL
 from tools_app.protocol.errors import NOT_PERMITTED, RpcError
@@ -25,30 +22,6 @@ from tools_app.protocol.versions import Era
 FORBIDDEN = 403
 READ: Final = "resources/read"
 Item = tuple[ItemKind, str]
-
-# The methods that a key's permissions may list, in any revision. All others are always allowed, see
-# `principal.UNRESTRICTED_METHODS`.
-METHODS: Final = (
-    "completion/complete",
-    "prompts/get",
-    "prompts/list",
-    "resources/directory/read",
-    "resources/list",
-    "resources/read",
-    "resources/subscribe",
-    "resources/templates/list",
-    "resources/unsubscribe",
-    "skills/get",
-    "skills/list",
-    "subscriptions/listen",
-    "tasks/cancel",
-    "tasks/get",
-    "tasks/list",
-    "tasks/result",
-    "tasks/update",
-    "tools/call",
-    "tools/list",
-)
 
 # A capability is declared to callers that may use at least one of these methods.
 _METHOD_OF_CAPABILITY: Final[Mapping[str, tuple[str, ...]]] = {
@@ -174,10 +147,3 @@ def item_of(method: str, params: Mapping[str, Any]) -> Item | None:
     if kind is None or not isinstance(named, str) or (method == READ and part_of(named) is not None):
         return None  # who may read a part of a result depends on its call
     return kind, named
-
-
-def check_method(line: str) -> None:
-    """Raise ValidationError for a pattern that matches no method of the hub: it would permit nothing."""
-    validate_patterns([line])
-    if not any(matches(method, [line]) for method in METHODS):
-        raise ValidationError(f"the hub has no method {line}. It has: {', '.join(METHODS)}.")

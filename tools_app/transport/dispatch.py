@@ -16,8 +16,9 @@ from tools_app.core.telemetry import tracing
 from tools_app.core.telemetry.log_context import log_fields
 from tools_app.core.telemetry.scrubbing import scrubbed
 from tools_app.core.tracebacks import clear_traceback
-from tools_app.methods import completion, lifecycle, permissions, prompts, resources, subscriptions, tasks, tools
-from tools_app.methods.registry import Handler, handlers
+from tools_app.methods import permissions
+from tools_app.methods.areas import handlers
+from tools_app.methods.registry import Handler
 from tools_app.models import TOOLS_CALL
 from tools_app.protocol.errors import (
     INTERNAL_ERROR,
@@ -33,9 +34,6 @@ from tools_app.transport.request import BodyRefused
 from tools_app.transport.responses import Reply, refusal
 
 log = logging.getLogger(__name__)
-
-# Importing these modules registers their handlers.
-NAMESPACES = (completion, lifecycle, prompts, resources, subscriptions, tasks, tools)
 
 
 async def answer(context: RequestContext) -> Reply:

@@ -6,16 +6,14 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from tests.tenants.admin.test_keys import issue, shown_key
-from tools_app.calls.request import _handlers
-from tools_app.identity.principal import UNRESTRICTED_METHODS
-from tools_app.methods import permissions
+from tools_app.methods import areas
 from tools_app.models import Action, ApiKey, Change, Tool
 from tools_app.tenants import keys
-from tools_app.transport import dispatch
 
 DAY = timedelta(days=1)
 SCOPES = {"tool_patterns": ["acme_*"], "methods": ["tools/*"], "networks": ["192.0.2.0/24"]}
@@ -67,10 +65,10 @@ def test_a_line_that_is_not_good_is_named(as_: Any, page: Any, acme: Any, field:
 
 
 def test_every_method_of_the_hub_can_be_named() -> None:
-    assert dispatch.NAMESPACES
-    assert (
-        set(permissions.METHODS) == ({name for name, _ in _handlers} | {"subscriptions/listen"}) - UNRESTRICTED_METHODS
-    )
+    for name in ("tools/call", "resources/directory/read", "subscriptions/listen", "tasks/*"):
+        areas.check_method(name)
+    with pytest.raises(ValidationError, match="no method initialize"):
+        areas.check_method("initialize")
 
 
 def preview(client: Any, tenant: Any, patterns: str) -> Any:

@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from tools_app.identity.oauth import policies, scopes
-from tools_app.methods.permissions import check_method
+from tools_app.methods.areas import check_method
 from tools_app.models import ClientDecision, ClientPolicy, SignInEvent, TenantScope
 from tools_app.tenants.permissions import tenant_permissions_of
 from tools_app.web.admin.columns import cut_column, moment_column

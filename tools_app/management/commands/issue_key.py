@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 from django.utils import timezone
 
 from tools_app.management.base import RecordedCommand, tenant_with
-from tools_app.methods.permissions import check_method
+from tools_app.methods.areas import check_method
 from tools_app.models import Membership, Tenant
 from tools_app.tenants import keys
 

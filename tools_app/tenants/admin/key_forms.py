@@ -12,7 +12,7 @@ from unfold.widgets import UnfoldAdminRadioSelectWidget
 from tools_app.catalog.toolsets import Resolver
 from tools_app.core.validators import ItemKind
 from tools_app.identity.patterns import PermittedNames
-from tools_app.methods.permissions import check_method
+from tools_app.methods.areas import check_method
 from tools_app.models import ApiKey, Prompt, Resource, Tool, Toolset
 from tools_app.tenants.keys import SETTINGS, check_editor
 from tools_app.web.admin.fields import LinesField, LinesTextarea, NamesField, form_field
