@@ -28,8 +28,6 @@ WARM_UP = 30
 REQUESTS = 20
 # A request is over when nothing was called for so long: its record is counted after its answer.
 QUIET_SECONDS = 0.02
-# It ends the waits of many requests, and falls into any of them.
-SHARED_TIMER = "SharedTimer._wake_due"
 # Python 3.11 calls a function for each of these; later versions do not.
 INLINED = ("<listcomp>", "<dictcomp>", "<setcomp>")
 
@@ -104,7 +102,7 @@ async def _calls(driver: Driver, tracer: Tracer) -> list[Call]:
         while count != len(calls):
             count = len(calls)
             await asyncio.sleep(QUIET_SECONDS)
-    return [call for call in calls if call.function != SHARED_TIMER]
+    return calls
 
 
 def files(calls: list[Call]) -> int:

@@ -12,7 +12,7 @@ from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls import run, uncertain
 from tools_app.calls.background import queue
 from tools_app.calls.background.broker import BrokerUnavailable
-from tools_app.calls.run import LocalCall
+from tools_app.calls.run import Deadline, LocalCall
 from tools_app.calls.sweeper import Sweeper
 from tools_app.core.ids import new_id
 from tools_app.models import Call, CallStatus, Outcome, RunningCall, Tenant
@@ -49,7 +49,7 @@ def test_a_call_that_runs_here_goes_on(tenant: Tenant) -> None:
     row = running(tenant)
 
     async def begin() -> LocalCall:
-        return LocalCall(row.pk, None, "1", 60.0)
+        return LocalCall(id=row.pk, session_id=None, request_id="1", deadline=Deadline(60.0))
 
     call = asyncio.run(begin())
     run.running_calls[call.id] = call

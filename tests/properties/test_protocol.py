@@ -204,7 +204,7 @@ def test_a_request_that_comes_without_headers_has_a_route_or_a_refusal_too(sent:
     message = jsonrpc.message(sent[1])
     assume(isinstance(message, Request))
     assert isinstance(message, Request)
-    route = inbound.classify_alone(message)
+    route = inbound.classify(None, message)
     assert isinstance(route, Handshake) == (not inbound.is_modern({}, message))
     assert isinstance(route, Modern | Handshake) or tellable(route)
 

@@ -8,13 +8,14 @@ import asyncio
 import logging
 import threading
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from django.db import Error
 
 from tools_app.audit.recorder import recorder
-from tools_app.audit.recorder.recorder import RECORD_SECONDS, RecorderUnavailable
+from tools_app.audit.recorder.recorder import RECORD_SECONDS, Recorder, RecorderUnavailable
 from tools_app.calls import events, uncertain
 from tools_app.calls import tracing as spans
 from tools_app.calls.conversation import OnStream, Rounds
@@ -40,6 +41,7 @@ INTENT_DELAY_SECONDS = 0.02
 _settlement_tasks: set[asyncio.Task[None] | None] = set()
 
 
+@dataclass(eq=False, kw_only=True)
 class InlineCall(LocalCall):
     """A call that runs on this event loop. `is_recorded`: its end has been given to the recorder.
 
@@ -47,30 +49,18 @@ class InlineCall(LocalCall):
     measured at a tenth of the whole path.
     """
 
-    def __init__(
-        self,
-        context: RequestContext,
-        invocation: Invocation,
-        tool: Runnable,
-        builder: CallRecordBuilder,
-        send_event: SendEvent,
-    ) -> None:
-        session = invocation.session
-        super().__init__(
-            invocation.call_id, session.id if session else None, invocation.request_id, tool.timeout_seconds
-        )
-        self.invocation = invocation
-        self.tool = tool
-        self.builder = builder
-        self.recorder = recorder.current()
-        self._intent_timer: asyncio.TimerHandle | None = None
-        self.is_recorded = False
-        self.context = context
-        self._send_event = send_event
-        self._thread = threading.get_ident()
-        # Durable events that wait for an earlier one, which may come from another thread; None for a lost event.
-        self._durable: dict[int, Event | None] = {}
-        self._sent = 0
+    context: RequestContext
+    invocation: Invocation
+    tool: Runnable
+    builder: CallRecordBuilder
+    send_event: SendEvent
+    recorder: Recorder = field(default_factory=recorder.current)
+    is_recorded: bool = False
+    _intent_timer: asyncio.TimerHandle | None = field(default=None, init=False)
+    _thread: int = field(default_factory=threading.get_ident, init=False)
+    # Durable events that wait for an earlier one, which may come from another thread; None for a lost event.
+    _durable: dict[int, Event | None] = field(default_factory=dict, init=False)
+    _sent: int = field(default=0, init=False)
 
     async def write_intent(self) -> None:
         """Record the intent, and wait until it is durable. Raises RecorderUnavailable."""
@@ -156,7 +146,7 @@ class InlineCall(LocalCall):
             self._sent += 1
             durable = self._durable.pop(self._sent)
             if durable is not None:
-                self._send_event(durable)
+                self.send_event(durable)
 
     def _conversation(self) -> Conversation:
         """Return the function's way to request input, which depends on the client's era."""

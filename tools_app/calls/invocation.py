@@ -93,7 +93,10 @@ class Invocation(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class CallRecordBuilder:
-    """Builds the records of one call. Threads that add to them hold `record_order` from building to queueing."""
+    """Builds the records of one call. Threads that add to them hold `record_order` from building to queueing.
+
+    `waited_us` is how many microseconds it waited before it ran; `began_ns` when it arrived, by `perf_counter_ns`.
+    """
 
     facts: Facts
     arguments: str
@@ -105,7 +108,7 @@ class CallRecordBuilder:
     task_seconds: float | None = None
     waited_us: int | None = None
     record_order: Lock = field(default_factory=Lock)
-    _clock: int = field(default_factory=perf_counter_ns)
+    began_ns: int = field(default_factory=perf_counter_ns)
 
     def started(self, status: CallStatus, timeout_seconds: float, sealed: bytes | None = None) -> CallStarted:
         """Return the call's intent. From now on the call must be settled by its end."""
@@ -124,10 +127,6 @@ class CallRecordBuilder:
             changed_at=self.facts.started_at,
         )
         return CallStarted(self.facts, begun)
-
-    def note_start(self) -> None:
-        """Note that the call starts to run now, in the process that received it."""
-        self.waited_us = (perf_counter_ns() - self._clock) // 1000
 
     def event(self, kind: str, data: dict[str, Any], topic: str = "") -> CallEventEntry:
         """Return the record of the call's next event. With a topic, the notification carries the event.
@@ -164,7 +163,7 @@ class CallRecordBuilder:
         if self.background:
             duration_us = microseconds(now - self.facts.started_at)
         else:
-            duration_us = (perf_counter_ns() - self._clock) // 1000
+            duration_us = (perf_counter_ns() - self.began_ns) // 1000
         ended = FinishedRow(
             finished_at=now,
             duration_us=duration_us,

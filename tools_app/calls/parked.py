@@ -145,7 +145,7 @@ def _record(row: ParkedCall) -> None:
         payload = CallPayload.objects.filter(pk=first_record.pk).first()
         arguments, size = payload.texts().arguments if payload else "", first_record.arguments_size
     waited_us = microseconds(timezone.now() - first_record.started_at)
-    builder = CallRecordBuilder(facts, arguments, size, (), _clock=perf_counter_ns() - waited_us * 1000)
+    builder = CallRecordBuilder(facts, arguments, size, (), began_ns=perf_counter_ns() - waited_us * 1000)
     recorder.current().record(builder.finished(end))
     _delete(row)
     log.warning(

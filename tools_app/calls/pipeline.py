@@ -10,6 +10,7 @@ when its intent is; and work that takes longer than its request is large (above 
 import asyncio
 from contextlib import nullcontext, suppress
 from functools import partial
+from time import perf_counter_ns
 from typing import Any
 
 from django.db import Error
@@ -38,7 +39,7 @@ from tools_app.calls.invocation import (
 )
 from tools_app.calls.outcomes import UNRECORDED, CallOutcome, outcome_of, stopped, unanswered
 from tools_app.calls.request import RequestContext
-from tools_app.calls.run import DeadlineExceeded, Runnable, timed_out
+from tools_app.calls.run import Deadline, DeadlineExceeded, Runnable, timed_out
 from tools_app.calls.tracing import traced_recording
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import CompiledTool
@@ -50,7 +51,7 @@ from tools_app.core.database import run_in_db_thread
 from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.telemetry import tracing
 from tools_app.core.telemetry.scrubbing import release_arguments
-from tools_app.models import Outcome, TaskSupport
+from tools_app.models import TOOLS_CALL, Outcome, TaskSupport
 from tools_app.protocol import mirrored
 from tools_app.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, RpcError
 from tools_app.protocol.schema import FieldProblem
@@ -79,8 +80,8 @@ async def call_tool(  # noqa: C901, PLR0912 - the steps of a call in their order
     tool = hub_tool
     if tool is None:
         catalog = await compiled.cache.get(principal.tenant_id)
-        tool = compiled.permitted_tool(catalog, principal, name)
-        if tool is None:
+        tool = catalog.tools.get(name) if catalog is not None else None
+        if tool is None or not principal.may("tool", TOOLS_CALL, name, catalog):
             raise await refuse(invocation, RpcError(INVALID_PARAMS, f"Unknown tool: '{name}'", {"tool": name}))
     if tool.mirrored and context.headers is not None:
         mismatch = mirrored.check(tool.mirrored, context.headers, arguments)
@@ -160,7 +161,17 @@ async def _run_here(
     The client's cancellation of the request, or its disconnect, cancels the function that runs. Raises
     RecorderUnavailable if nothing ran, and RpcError if what ran could not be recorded.
     """
-    call = InlineCall(context, invocation, tool, builder, send_event)
+    call = InlineCall(
+        id=invocation.call_id,
+        session_id=invocation.session.id if invocation.session else None,
+        request_id=invocation.request_id,
+        deadline=Deadline(tool.timeout_seconds),
+        context=context,
+        invocation=invocation,
+        tool=tool,
+        builder=builder,
+        send_event=send_event,
+    )
     run.running_calls[call.id] = call
     set_log_context(invocation)
     recording: asyncio.Task[CallOutcome] | None = None
@@ -173,7 +184,7 @@ async def _run_here(
             outcome = stopped(tool.method, call.stopped_as, call.reason or stop_reasons.UNKNOWN)
         else:
             # Run. The timeout, the cancellation and every failure of the tool become an outcome.
-            builder.note_start()
+            builder.waited_us = (perf_counter_ns() - builder.began_ns) // 1000
             outcome = await call.run()
         # Record the outcome.
         if len(outcome.whole or outcome.wire) <= LARGE_BYTES:

@@ -9,7 +9,7 @@ import traceback
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -150,23 +150,23 @@ class Deadline(msgspec.Struct):
                 self._limit.reschedule(self._began + self.left)
 
 
+@dataclass(eq=False, kw_only=True)
 class LocalCall:
     """A call that runs in this process, on the event loop of the asyncio task that makes it.
 
     Stopping it cancels that task, from `note_start` to `note_end`.
     """
 
-    def __init__(self, id: UUID, session_id: UUID | None, request_id: str, timeout_seconds: float) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.task: asyncio.Task[Any] | None = None
-        self.id = id
-        self.session_id = session_id
-        self.request_id = request_id
-        self.cancelled = Cancellation()
-        self.deadline = Deadline(timeout_seconds)
-        self.stopped_as: Outcome | None = None
-        self.reason: StopReason | None = None
-        self.has_asked = False
+    id: UUID
+    session_id: UUID | None
+    request_id: str
+    deadline: Deadline
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    task: asyncio.Task[Any] | None = None
+    cancelled: Cancellation = field(default_factory=Cancellation)
+    stopped_as: Outcome | None = None
+    reason: StopReason | None = None
+    has_asked: bool = False
 
     def note_start(self) -> None:
         """Note that the function starts, in the current asyncio task."""
@@ -322,9 +322,31 @@ def yield_from_started(running: Coroutine[Any, Any, T], waits_for: Any) -> Gener
             return result
 
 
-def _validated(tool: Runnable, result: Result) -> CallOutcome:
+def _validated(tool: Runnable, result: Result) -> CallOutcome:  # noqa: C901 - one check after the other
+    """Return the outcome of a result that every client accepts, or what is wrong with it.
+
+    Structured content alone is repeated as a text, for clients and models that read no other (tools, §Structured
+    Content).
+    """
     try:
-        result = _with_valid_content(result, tool.name)
+        if isinstance(result, ToolResult):
+            for block in result.content:
+                # Almost all results have such blocks only.
+                is_plain = type(block) is dict and block.keys() == PLAIN_TEXT and block["type"] == "text"
+                if not is_plain or type(block["text"]) is not str:
+                    result = msgspec.structs.replace(result, content=valid_content(result.content))
+                    break
+            if not result.content and result.structured is not None:
+                repeated = exact_json.dumps(result.structured)
+                # Quotes are escaped within a text.
+                is_small = 3 * len(repeated) <= config.MCPHUB_MAX_RESULT_BYTES
+                whole = "(The structured content is too large to be repeated as a text.)"
+                content = [text(repeated.decode() if is_small else whole)]
+                result = msgspec.structs.replace(result, content=content)
+        elif isinstance(result, ResourceResult):
+            result = msgspec.structs.replace(result, contents=valid_contents(result.contents, tool.name))
+        elif isinstance(result, PromptResult):
+            result = msgspec.structs.replace(result, messages=valid_messages(result.messages))
         finished = outcome_of(Outcome.TOOL_ERROR if result.is_error else Outcome.OK, result)
     except TypeError as problem:
         return _invalid_result(tool, f"not JSON: {problem}")
@@ -339,32 +361,6 @@ def _validated(tool: Runnable, result: Result) -> CallOutcome:
     wire = exact_json.loads(exact_json.dumps(result.structured))
     problems = [f"{problem.field or 'result'}: {problem.message}" for problem in tool.output.problems(wire)]
     return _invalid_result(tool, "; ".join(problems)) if problems else finished
-
-
-def _with_valid_content(result: Result, name: str) -> Result:
-    """Return a result that every client accepts, of the tool, prompt or resource `name`.
-
-    Structured content alone is repeated as a text, for clients and models that read no other (tools, §Structured
-    Content). Raises TypeError for what is not JSON, and InvalidContent.
-    """
-    if isinstance(result, ToolResult):
-        for block in result.content:
-            # Almost all results have such blocks only.
-            is_plain = type(block) is dict and block.keys() == PLAIN_TEXT and block["type"] == "text"
-            if not is_plain or type(block["text"]) is not str:
-                return msgspec.structs.replace(result, content=valid_content(result.content))
-        if result.content or result.structured is None:
-            return result
-        repeated = exact_json.dumps(result.structured)
-        # Quotes are escaped within a text.
-        is_small = 3 * len(repeated) <= config.MCPHUB_MAX_RESULT_BYTES
-        shown = repeated.decode() if is_small else "(The structured content is too large to be repeated as a text.)"
-        return msgspec.structs.replace(result, content=[text(shown)])
-    if isinstance(result, ResourceResult):
-        return msgspec.structs.replace(result, contents=valid_contents(result.contents, name))
-    if isinstance(result, PromptResult):
-        return msgspec.structs.replace(result, messages=valid_messages(result.messages))
-    return result
 
 
 async def _shaped(

@@ -33,7 +33,6 @@ from tools_app.core.refresh_ahead_cache import RefreshAheadCache
 from tools_app.core.telemetry.logs import first_of
 from tools_app.identity.principal import Principal
 from tools_app.models import (
-    TOOLS_CALL,
     Presentation,
     Prompt,
     PromptKind,
@@ -169,12 +168,6 @@ class Catalog:
             if variables is not None:
                 return resource, variables
         return None
-
-
-def permitted_tool(found: Catalog | None, principal: Principal, name: str) -> CompiledTool | None:
-    """Return the tool of this name if the caller may call it; None if there is none or it may not."""
-    tool = found.tools.get(name) if found is not None else None
-    return tool if tool is not None and principal.may("tool", TOOLS_CALL, name, found) else None
 
 
 def permits_uri(found: Catalog | None, principal: Principal, method: str, uri: str) -> bool:

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from tools_app.catalog.compiled import PRESENTED_KINDS, Catalog, CompiledTool, permitted_tool
+from tools_app.catalog.compiled import PRESENTED_KINDS, Catalog, CompiledTool
 from tools_app.catalog.toolsets import Resolver, toolset_list
 from tools_app.core.bounded_cache import BoundedCache
 from tools_app.identity.principal import Principal
-from tools_app.models import Presentation
+from tools_app.models import TOOLS_CALL, Presentation
 
 MAX_VIEWS: Final = 1024
 MAX_VIEW_BYTES: Final = 32 * 1024 * 1024
@@ -44,7 +44,7 @@ def view_of(found: Catalog, principal: Principal) -> View:
     view = _views.get(key)
     if view is None:
         names = frozenset(name for name in found.tools if principal.may("tool", TOOLS_LIST, name, found))
-        searchable = frozenset(name for name in found.tools if permitted_tool(found, principal, name))
+        searchable = frozenset(name for name in found.tools if principal.may("tool", TOOLS_CALL, name, found))
         # Also of those that the caller may call without listing them: that decides whether it may call them by search.
         view = View(names, sum(found.tools[name].tokens for name in names | searchable), searchable)
         _views.put(key, view, len(found.version) + ENTRY_BYTES * (1 + len(view.names) + len(view.searchable)))

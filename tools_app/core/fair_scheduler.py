@@ -42,20 +42,21 @@ class Group(NamedTuple):
 
 
 class Slot(msgspec.Struct, eq=False):
-    """A slot of `owner` that is in use since a time of the scheduler's clock."""
+    """A slot of `owner` that is in use."""
 
     scheduler: "FairScheduler"
     owner: "Owner"
-    since: float
 
 
 class Owner:
-    """A busy tenant or group: its running requests, oldest first, and those that wait, by caller."""
+    """A busy tenant or group: its running requests, oldest first, with the times of their start by the scheduler's
+    clock, and those that wait, by caller.
+    """
 
     def __init__(self, id: Hashable) -> None:
         self.id = id
         self.group = id if isinstance(id, Group) else None
-        self.running: dict[Slot, None] = {}
+        self.running: dict[Slot, float] = {}
         self.waiting: dict[Hashable, deque[asyncio.Future[Slot]]] = {}
         self.count = 0
         # When its last request came or ended, and when the last one started.
@@ -151,15 +152,21 @@ class FairScheduler:
 
     def try_acquire(self, id: Hashable) -> Slot | None:
         """Return a slot if a tenant has one free at once, else None. Release it with `release`."""
-        owner = self._busy_owner(id)
-        return self._start(owner) if owner.group is None and not owner.count and self._has_free(owner) else None
+        owner = self._owners.get(id) or self._add_owner(id)
+        owner.seen = self._clock()
+        if owner.group is not None or owner.count or not self._has_free(owner):
+            return None
+        slot = Slot(self, owner)
+        owner.running[slot] = owner.started = owner.seen
+        return slot
 
     async def acquire(self, id: Hashable, caller: Hashable = None) -> Slot:
         """Wait for a slot, in turn with the owner's other callers.
 
         Raises RpcError if too many requests wait, and most of them are not another caller's.
         """
-        owner = self._busy_owner(id)
+        owner = self._owners.get(id) or self._add_owner(id)
+        owner.seen = self._clock()
         most = self._max_waiting if owner.group is None else owner.group.max_waiting
         if most is not None and owner.count >= most:
             scope, whose = ("tenant", " of this tenant") if owner.group is None else (owner.group.name, "")
@@ -209,7 +216,9 @@ class FairScheduler:
                 continue
             del self._turns[owner.id]
             if owner.count and not (waiter := owner.next()).done():
-                waiter.set_result(self._start(owner))
+                slot = Slot(self, owner)
+                owner.running[slot] = owner.started = self._clock()
+                waiter.set_result(slot)
             if owner.count:
                 self._turns[owner.id] = owner
             self._admit_soon()
@@ -224,7 +233,7 @@ class FairScheduler:
     def _has_free(self, owner: Owner) -> bool:
         """Return whether a request may start now."""
         now, running = self._clock(), owner.running
-        while running and (oldest := next(iter(running))).since <= now - self._reclaim_after:
+        while running and running[oldest := next(iter(running))] <= now - self._reclaim_after:
             del running[oldest]
         if owner.group is None:
             share = self._alone if self._busy_tenants <= 1 else max(1, self._together // self._busy_tenants)
@@ -232,20 +241,11 @@ class FairScheduler:
         is_due = not self._busy_tenants or now >= owner.started + owner.group.interval
         return is_due and len(running) < owner.group.slots
 
-    def _start(self, owner: Owner) -> Slot:
-        owner.started = self._clock()
-        slot = Slot(self, owner, owner.started)
-        owner.running[slot] = None
-        return slot
-
-    def _busy_owner(self, id: Hashable) -> Owner:
-        owner = self._owners.get(id)
-        if owner is None:
-            owner = self._owners[id] = Owner(id)
-            self._busy_tenants += owner.group is None
-            if len(self._owners) == 1:
-                asyncio.get_running_loop().call_later(IDLE_SECONDS, self._forget_idle)
-        owner.seen = self._clock()
+    def _add_owner(self, id: Hashable) -> Owner:
+        owner = self._owners[id] = Owner(id)
+        self._busy_tenants += owner.group is None
+        if len(self._owners) == 1:
+            asyncio.get_running_loop().call_later(IDLE_SECONDS, self._forget_idle)
         return owner
 
     def _forget_idle(self) -> None:

@@ -10,7 +10,6 @@ from uuid import UUID
 from tools_app.calls import pipeline
 from tools_app.calls.request import RequestContext
 from tools_app.calls.run import Reading
-from tools_app.catalog import compiled
 from tools_app.catalog.compiled import Catalog
 from tools_app.catalog.shaping import Part, result_uri
 from tools_app.catalog.tool_api.context import ToolContext
@@ -18,7 +17,7 @@ from tools_app.catalog.tool_api.results import ResourceResult, contents
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.packing import UnpackError
 from tools_app.identity.principal import Principal
-from tools_app.models import Call, CallPayload
+from tools_app.models import TOOLS_CALL, Call, CallPayload
 from tools_app.protocol import exact_json
 from tools_app.protocol.errors import RpcError, resource_not_found
 from tools_app.protocol.versions import Era
@@ -95,8 +94,9 @@ def _stored(call_id: UUID, principal: Principal, found: Catalog | None) -> Store
 
 
 def _may_use(call: Call, principal: Principal, found: Catalog | None) -> bool:
-    tool = compiled.permitted_tool(found, principal, call.tool_name)
-    return tool is not None and tool.id == call.tool_id
+    tool = found.tools.get(call.tool_name) if found is not None else None
+    is_same = tool is not None and tool.id == call.tool_id
+    return is_same and principal.may("tool", TOOLS_CALL, call.tool_name, found)
 
 
 def _excerpt(stored: StoredResult, uri: str, part: Part) -> ResourceResult:

@@ -70,54 +70,43 @@ def is_modern(headers: Mapping[str, str], message: Message) -> bool:
     return isinstance(message, Request) and VERSION_META in message.meta
 
 
-def classify(headers: Mapping[str, str], message: Message) -> Route | RpcError:
-    """Return the route of a message, or why it is refused.
+def classify(  # noqa: C901, PLR0911, PLR0912 - one check after the other
+    headers: Mapping[str, str] | None, message: Message
+) -> Route | RpcError:
+    """Return the route of a message, or why it is refused. `headers` is None on a transport that has none.
 
     Modern requests are checked in this order: required metadata, headers against body, supported version.
     """
-    named = headers.get(VERSION_HEADER)
-    if isinstance(message, Request) and (named in MODERN_VERSIONS or VERSION_META in message.meta):
-        return _modern_request(headers, message)
-    if named is not None and named in MODERN_VERSIONS:
-        return Modern(named, {}, {})
-    if named is not None and named not in HANDSHAKE_VERSIONS:
-        return unsupported(named, [*MODERN_VERSIONS, *reversed(HANDSHAKE_VERSIONS)])
-    return Handshake()
-
-
-def classify_alone(request: Request) -> Route | RpcError:
-    """Classify a request without headers (stdio, §Request Metadata)."""
-    if not is_modern({}, request):
+    named = headers.get(VERSION_HEADER) if headers is not None else None
+    if not isinstance(message, Request) or (named not in MODERN_VERSIONS and VERSION_META not in message.meta):
+        if named is not None and named in MODERN_VERSIONS:
+            return Modern(named, {}, {})
+        if named is not None and named not in HANDSHAKE_VERSIONS:
+            return unsupported(named, [*MODERN_VERSIONS, *reversed(HANDSHAKE_VERSIONS)])
         return Handshake()
-    return _modern_request(None, request)
-
-
-def _modern_request(  # noqa: C901, PLR0911 - one check after the other
-    headers: Mapping[str, str] | None, request: Request
-) -> Route | RpcError:
-    meta = request.meta
+    meta = message.meta
     if VERSION_META not in meta or CAPABILITIES_META not in meta:
         missing = [key for key in (VERSION_META, CAPABILITIES_META) if key not in meta]
-        message = f"params._meta lacks {' and '.join(missing)}."
-        return RpcError(INVALID_PARAMS, message, {"missing": missing}, status=400)
+        fault = f"params._meta lacks {' and '.join(missing)}."
+        return RpcError(INVALID_PARAMS, fault, {"missing": missing}, status=400)
     for key, kind, name in _META_TYPES:
         if key in meta and not isinstance(meta[key], kind):
             return RpcError(INVALID_PARAMS, f"params._meta['{key}'] must be {name}.", status=400)
     version, capabilities = meta[VERSION_META], meta[CAPABILITIES_META]
     if len(version) > MAX_VERSION_LENGTH:
-        message = f"params._meta['{VERSION_META}'] has more than {MAX_VERSION_LENGTH} characters."
-        return RpcError(INVALID_PARAMS, message, status=400)
+        fault = f"params._meta['{VERSION_META}'] has more than {MAX_VERSION_LENGTH} characters."
+        return RpcError(INVALID_PARAMS, fault, status=400)
     if capabilities and (problem := capabilities_problem(capabilities, CAPABILITIES_FIELD)) is not None:
         return problem
     if headers is not None:
         if headers.get(VERSION_HEADER) != version:
             return mismatch("MCP-Protocol-Version", headers.get(VERSION_HEADER), version)
-        if headers.get(METHOD_HEADER) != request.method:
-            return mismatch("Mcp-Method", headers.get(METHOD_HEADER), request.method)
+        if headers.get(METHOD_HEADER) != message.method:
+            return mismatch("Mcp-Method", headers.get(METHOD_HEADER), message.method)
         # It stands in the header as it is, or in Base64.
-        named, repeated = request.params.get(NAMED_BY.get(request.method, "")), headers.get(NAME_HEADER)
+        named, repeated = message.params.get(NAMED_BY.get(message.method, "")), headers.get(NAME_HEADER)
         is_same = named == repeated and not str(named).startswith(_ENCODED_START)
-        if isinstance(named, str) and request.method in NAMED_BY and not is_same and named != decoded(repeated):
+        if isinstance(named, str) and message.method in NAMED_BY and not is_same and named != decoded(repeated):
             return mismatch("Mcp-Name", repeated, named)
     if version not in MODERN_VERSIONS:
         return unsupported(version, MODERN_VERSIONS)

@@ -133,9 +133,11 @@ def message(value: Any) -> Message:  # noqa: C901, PLR0911 - one check after the
     meta = params.get("_meta")
     if not isinstance(meta, dict):
         meta = {}
-    problem = meta_problem(meta) if meta else None
-    if problem is not None:
-        return Malformed(problem, id)
+    token = meta.get("progressToken")
+    if isinstance(token, str) and not is_short(token, MAX_PROGRESS_TOKEN_BYTES):
+        return Malformed(_too_large("_meta.progressToken", f"{MAX_PROGRESS_TOKEN_BYTES} bytes"), id)
+    if meta and len(exact_json.dumps(meta)) > MAX_META_BYTES:
+        return Malformed(_too_large("_meta", f"{MAX_META_BYTES} bytes"), id)
     return Notification(method, params) if id is None else Request(id, method, params, meta)
 
 
@@ -204,16 +206,6 @@ def is_short(value: str, max_bytes: int) -> bool:
     if len(value) * _BYTES_OF_CHARACTER + 2 <= max_bytes:
         return True
     return len(value) < max_bytes and len(exact_json.dumps(value)) <= max_bytes
-
-
-def meta_problem(meta: Mapping[str, Any]) -> RpcError | None:
-    """Return the error for a `_meta` or a progress token that is too large."""
-    token = meta.get("progressToken")
-    if isinstance(token, str) and not is_short(token, MAX_PROGRESS_TOKEN_BYTES):
-        return _too_large("_meta.progressToken", f"{MAX_PROGRESS_TOKEN_BYTES} bytes")
-    if len(exact_json.dumps(meta)) > MAX_META_BYTES:
-        return _too_large("_meta", f"{MAX_META_BYTES} bytes")
-    return None
 
 
 def capabilities_problem(capabilities: Mapping[str, Any], field: str) -> RpcError | None:

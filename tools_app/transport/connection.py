@@ -204,7 +204,7 @@ class Connection:
 
     async def _request_context(self, request: Request, response_sender: ResponseSender) -> RequestContext:
         """Return the request's context by the rules of its era. Raises RpcError."""
-        principal, route = await self._current_principal(), inbound.classify_alone(request)
+        principal, route = await self._current_principal(), inbound.classify(None, request)
         if isinstance(route, RpcError):
             raise route
         if isinstance(route, Modern):

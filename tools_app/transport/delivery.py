@@ -21,6 +21,8 @@ from tools_app.transport.streams import KeepAliveTimer, OpenStream
 
 log = logging.getLogger(__name__)
 
+# Most calls end within this time and need no task that watches for a disconnect.
+QUICK_SECONDS = 0.05
 # After this time without an event, a response becomes a stream: proxies and clients expect data.
 STREAM_AFTER_SECONDS = 2.5
 
@@ -60,7 +62,7 @@ class Delivery:
         """Run `work` and write its messages and reply. After a disconnect, the era decides whether it continues."""
         answering = self._web.loop.create_task(self._awaking(work))
         try:
-            await self.buffer.wait(timer=self._web.timer)
+            await self.buffer.wait(QUICK_SECONDS)
             if answering.done():
                 await self._finish(answering.result())
             else:
@@ -143,10 +145,10 @@ class Delivery:
             await self._write_messages()
         as_stream = self._stream is not None or not self._accepted.json
         if not as_stream and reply.message is not None:
-            await send_reply(self._send, reply, self._headers)
+            await send_reply(self._http_request, self._send, reply, self._headers)
             return
         if not self._accepted.stream:
-            await send_reply(self._send, Reply(None, 202), self._headers)
+            await send_reply(self._http_request, self._send, Reply(None, 202), self._headers)
             return
         stream = await self._event_stream()
         await stream.write([Frame(reply.message)] if reply.message is not None else [])

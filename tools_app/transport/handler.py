@@ -37,8 +37,8 @@ from tools_app.methods import permissions
 from tools_app.protocol.errors import INVALID_REQUEST, NOT_PERMITTED, RpcError
 from tools_app.protocol.jsonrpc import Message, Request
 from tools_app.transport.dispatch import as_rpc_error
-from tools_app.transport.request import AsgiRequest, Disconnected, Send
-from tools_app.transport.responses import Header, Reply, headers_of, refusal
+from tools_app.transport.request import AsgiRequest, Disconnected, Send, query_parameter
+from tools_app.transport.responses import Header, Reply, refusal, send_reply
 from tools_app.transport.state import WebState
 from tools_app.transport.stranger_queue import STRANGERS
 
@@ -103,12 +103,22 @@ class InsufficientScope(RpcError):
 
 
 class RequestAuthenticator:
-    """The authentication state of one request."""
+    """The authentication state of one request.
+
+    `credential` is its key: a bearer token, X-API-Key, or `?api_key=`, in this order; None without one.
+    """
 
     def __init__(self, http_request: AsgiRequest) -> None:
         self._http_request = http_request
-        self.credential: Credential | None = http_request.head.credential(http_request.tenant_slug)
         self.principal: Principal | None = None
+        self.credential: Credential | None = None
+        scheme, _, token = http_request.headers.get("authorization", "").partition(" ")
+        key = token.strip() if scheme.lower() == "bearer" else ""
+        key = key or http_request.headers.get("x-api-key", "").strip()
+        if key:
+            self.credential = Credential(key, tenant_slug=http_request.tenant_slug or "")
+        elif key := query_parameter(http_request.head.query, "api_key"):
+            self.credential = Credential(key, from_query=True)
 
     async def authenticate(self, *, draining: bool) -> None:
         """Set `principal`. Raises RpcError: stopping (503), or an invalid key (401), address (403) or path (404)."""
@@ -288,8 +298,7 @@ class RequestHandler:
 
     async def send_reply(self, reply: Reply) -> None:
         """Answer with one body, even if the request's body was not read."""
-        headers = headers_of(reply, self.cors)
-        await self.http_request.unread.answer(self._send, reply.status, headers, reply.message or b"")
+        await send_reply(self.http_request, self._send, reply, self.cors)
 
     async def _refuse(self, error: RpcError) -> None:
         """Record a denial and send the error."""

@@ -27,7 +27,7 @@ from tools_app.transport.connection import Connection
 from tools_app.transport.handler import RequestHandler
 from tools_app.transport.incoming import Incoming
 from tools_app.transport.request import AsgiRequest, Receive, Scope, Send, not_json
-from tools_app.transport.responses import EventStream, Reply, send_reply
+from tools_app.transport.responses import EventStream, Reply
 from tools_app.transport.streams import KeepAliveTimer
 
 log = logging.getLogger(__name__)
@@ -264,7 +264,7 @@ class SsePost(RequestHandler):
         session = await sessions.find(self.principal, HAS_STREAM + self.http_request.parameter(SESSION_PARAMETER))
         if session is None:
             raise RpcError(INVALID_REQUEST, "Session not found.", status=404)
-        body = await self.http_request.unread.read(config.MCPHUB_MAX_BODY_BYTES)
+        body = await self.http_request.read(config.MCPHUB_MAX_BODY_BYTES)
         jsonrpc.decode(body)
         inbox = _inboxes.get(session.id)
         if inbox is not None:
@@ -273,4 +273,4 @@ class SsePost(RequestHandler):
             if not await run_in_db_thread(sse_mailbox.put, session.id, body):
                 raise RpcError(OVER_LIMIT, "Too many messages wait: read the stream first.", status=429, retry_after=1)
             publish.notify(sse_mailbox.topic(session.id))
-        await send_reply(self._send, ACCEPTED, self.cors)
+        await self.send_reply(ACCEPTED)

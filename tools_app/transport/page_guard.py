@@ -22,20 +22,19 @@ from tools_app.core.config import config
 from tools_app.core.database import run_in_db_thread
 from tools_app.identity import personal_tokens as tokens
 from tools_app.identity.people import directory
-from tools_app.identity.principal import client_ip
 from tools_app.transport.request import (
     Application,
+    AsgiRequest,
     BodyRefused,
     BodyTooLarge,
     BodyTooSlow,
     Disconnected,
     Fault,
     Receive,
-    RequestBody,
     Scope,
     Send,
-    head_of,
 )
+from tools_app.transport.responses import Reply, send_reply
 
 MAX_FORM_BYTES: Final = 64 * 1024
 # Uploads in the admin: a resource's file (5 MB) or a tenant's configuration, in a form.
@@ -46,37 +45,28 @@ DISCONNECT: Final = {"type": "http.disconnect"}
 
 async def serve_page(pages: Application, scope: Scope, receive: Receive, send: Send) -> None:
     """Let `pages` answer a request, whose body is limited by what its sender may send."""
-    headers = head_of(scope).headers
-    body = RequestBody(headers, receive)
-    if body.is_complete:
+    http_request = AsgiRequest(scope, receive)
+    if http_request.is_complete:
         await pages(scope, receive, send)
         return
-    bounded = _BoundedBody(
-        scope["path"],
-        headers,
-        body,
-        receive,
-        client_ip((scope.get("client") or [""])[0], headers.get("x-forwarded-for", "")),
-    )
+    bounded = _BoundedBody(http_request, receive)
     try:
         await bounded.check_declared()
         await pages(scope, bounded.receive, send)
     except BodyRefused as problem:
         bounded.fault = Fault(problem.status, str(problem))
     if bounded.fault is not None:
-        await reject(send, scope["path"], body, bounded.fault)
+        await reject(http_request, send, bounded.fault)
 
 
-async def reject(send: Send, path: str, body: RequestBody, fault: Fault) -> None:
+async def reject(http_request: AsgiRequest, send: Send, fault: Fault) -> None:
     """Reject a request, in JSON for the REST API, otherwise in plain text."""
-    if path.startswith(API):
+    if http_request.path.startswith(API):
         problem = {"type": "about:blank", "title": fault.message, "status": fault.status, "detail": fault.message}
         kind, content = b"application/problem+json", orjson.dumps(problem)
     else:
         kind, content = b"text/plain; charset=utf-8", fault.message.encode()
-    length = str(len(content)).encode()
-    headers = ((b"content-type", kind), (b"content-length", length), (b"cache-control", b"no-store"))
-    await body.answer(send, fault.status, headers, content)
+    await send_reply(http_request, send, Reply(content, fault.status, content_type=kind))
 
 
 class _BoundedBody:
@@ -84,13 +74,8 @@ class _BoundedBody:
     disconnect, the only way to make it stop.
     """
 
-    def __init__(
-        self, path: str, headers: Mapping[str, str], body: RequestBody, receive: Receive, address: str
-    ) -> None:
-        self._path = path
-        self._address = address
-        self._headers = headers
-        self._body = body
+    def __init__(self, http_request: AsgiRequest, receive: Receive) -> None:
+        self._request = http_request
         self._receive = receive
         self._end = 0.0
         self.limit = MAX_FORM_BYTES
@@ -98,13 +83,13 @@ class _BoundedBody:
 
     async def check_declared(self) -> None:
         """Raise BodyTooLarge if the Content-Length exceeds what the sender may send."""
-        if self._body.declared > self.limit:
-            await self._ask_for_more(self._body.declared)
+        if self._request.declared > self.limit:
+            await self._ask_for_more(self._request.declared)
         self._end = asyncio.get_running_loop().time() + request_memory.seconds_for(self.limit)
 
     async def receive(self) -> Mapping[str, Any]:
         """Return the next ASGI event: a chunk of the body, or after the body, a disconnect."""
-        if self._body.is_complete:
+        if self._request.is_complete:
             return await self._receive()
         if self.fault is not None:
             return DISCONNECT
@@ -115,23 +100,23 @@ class _BoundedBody:
             return DISCONNECT
         except Disconnected:
             return DISCONNECT
-        return {"type": "http.request", "body": piece, "more_body": not self._body.is_complete}
+        return {"type": "http.request", "body": piece, "more_body": not self._request.is_complete}
 
     async def _next(self) -> bytes:
         try:
             async with asyncio.timeout_at(self._end):
-                piece = await self._body.next()
+                piece = await self._request.next()
         except TimeoutError:
             raise BodyTooSlow from None
-        if self._body.received > self.limit:
-            await self._ask_for_more(self._body.received)
+        if self._request.received > self.limit:
+            await self._ask_for_more(self._request.received)
             self._end += request_memory.seconds_for(self.limit)
         return piece
 
     async def _ask_for_more(self, size: int) -> None:
         """Raise the limit if the path accepts uploads and the sender is logged in. Raises BodyTooLarge."""
-        most = upload_limit(self._path)
-        if size > most or self.limit == most or not await _is_known(self._path, self._headers, self._address):
+        most = upload_limit(self._request.path)
+        if size > most or self.limit == most or not await _is_known(self._request):
             raise BodyTooLarge(self.limit)
         self.limit = most
 
@@ -145,16 +130,19 @@ def upload_limit(path: str) -> int:
     return MAX_UPLOAD_BYTES if path.startswith(ADMIN) and path != LOGIN else MAX_FORM_BYTES
 
 
-async def _is_known(path: str, headers: Mapping[str, str], address: str) -> bool:
+async def _is_known(http_request: AsgiRequest) -> bool:
     """Return whether a request has the session or token of an active user, or the token of the path's directory.
 
     False if the database is unavailable.
     """
+    path, headers = http_request.path, http_request.headers
     scheme, _, token = headers.get("authorization", "").partition(" ")
     cookie = _session_cookie(headers.get("cookie", ""))
     try:
         if path.startswith(DIRECTORY):
-            return scheme.lower() == "bearer" and await run_in_db_thread(_is_directory, path, token.strip(), address)
+            return scheme.lower() == "bearer" and await run_in_db_thread(
+                _is_directory, path, token.strip(), http_request.remote_address
+            )
         if scheme.lower() == "bearer":
             return await run_in_db_thread(tokens.find, token.strip()) is not None
         return bool(cookie) and await run_in_db_thread(_is_logged_in, cookie)

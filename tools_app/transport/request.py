@@ -6,24 +6,25 @@ response is sent completely and input is discarded for a bounded time before the
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any, ClassVar, Final, NamedTuple
 from urllib.parse import parse_qs
 
+import msgspec
+
 from tools_app.core import fair_scheduler, request_memory
 from tools_app.core.config import config
-from tools_app.identity.principal import Credential, client_ip
+from tools_app.identity.principal import client_ip
 from tools_app.protocol.errors import INVALID_REQUEST, RpcError
-from tools_app.protocol.inbound import ROUTING_HEADERS, accepted
+from tools_app.protocol.inbound import ROUTING_HEADERS, Accepted, accepted
 from tools_app.protocol.mirrored import PREFIX as PARAMETER_PREFIX
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Application = Callable[[Any, Receive, Send], Coroutine[Any, Any, None]]
-Headers = Iterable[tuple[bytes, bytes]]
 
 SCHEMES: Final = {"ws": "http", "wss": "https"}
 # Up to this size, an unread body does not close the connection.
@@ -54,7 +55,7 @@ class Fault(NamedTuple):
     message: str
 
 
-class RequestHead:
+class RequestHead(msgspec.Struct, frozen=True):
     """What the headers, the path and the query of a request say.
 
     `headers` are by lower-case name: the values of a repeated list are joined; of other repeated headers, the last one
@@ -62,67 +63,57 @@ class RequestHead:
     than once: parsers that use the first or the last value disagree. `is_json` is about its Content-Type.
     """
 
-    def __init__(  # noqa: C901 - all that a head is checked for
-        self, raw: Sequence[tuple[bytes, bytes]], path: str, query: bytes
-    ) -> None:
-        # On the hot path: all headers are decoded at once, which costs half as much as one after the other.
-        joined = b"\0".join(pieces := [*chain.from_iterable(raw)])
-        texts = joined.decode("latin-1").split("\0")
-        if len(texts) > len(pieces):
-            texts = [piece.decode("latin-1") for piece in pieces]
-        # Not every server strips the whitespace around a value (RFC 9110, §5.5).
-        headers = dict(zip(texts[::2], [value.strip(" \t") for value in texts[1::2]], strict=False))
-        self.repeated_header: str | None = None
-        self.fault: Fault | None = None
-        if len(headers) != len(raw):
-            counts = Counter(texts[::2])
-            for name in headers:
-                if name in LISTS or name.startswith(PARAMETER_PREFIX):
-                    values = zip(texts[::2], texts[1::2], strict=False)
-                    headers[name] = ", ".join(value.strip(" \t") for repeated, value in values if repeated == name)
-            self.repeated_header = next((name for name in ROUTING_HEADERS if counts[name] > 1), None)
-            twice = next((name for name, count in counts.items() if count > 1 and name in SINGLE), None)
-            if twice is not None:
-                self.fault = Fault(400, f"The header {twice.title()} stands more than once in the request.")
-        if len(raw) > MAX_HEADERS:
-            self.fault = Fault(431, f"The request has more than {MAX_HEADERS} headers.")
-        elif len(joined) > MAX_HEADER_BYTES:
-            self.fault = Fault(431, f"The headers of the request have more than {MAX_HEADER_BYTES} bytes.")
-        elif self.fault is not None:
-            pass
-        elif "content-length" in headers and "transfer-encoding" in headers:
-            self.fault = Fault(400, "A request has either Content-Length or Transfer-Encoding.")
-        elif len(path) > MAX_PATH_BYTES:
-            self.fault = Fault(414, f"The path has more than {MAX_PATH_BYTES} bytes.")
-        elif len(query) > MAX_QUERY_BYTES:
-            self.fault = Fault(414, f"The query has more than {MAX_QUERY_BYTES} bytes.")
-        elif "\0" in path or b"%00" in query or b"\0" in query:
-            self.fault = Fault(400, "The address holds the character U+0000.")
-        self.headers: Mapping[str, str] = headers
-        self.query = query
-        self.accepted = accepted(headers.get("accept"))
-        kind = headers.get("content-type", JSON)
-        self.is_json = kind == JSON or kind.partition(";")[0].strip().lower() == JSON
-
-    def credential(self, slug: str | None) -> Credential | None:
-        """Return the request's key: a bearer token, X-API-Key, or `?api_key=`, in this order.
-
-        `slug` is that of the tenant in the path, if there is one.
-        """
-        scheme, _, token = self.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and (token := token.strip()):
-            return Credential(token, tenant_slug=slug or "")
-        if key := self.headers.get("x-api-key", "").strip():
-            return Credential(key, tenant_slug=slug or "")
-        key = query_parameter(self.query, "api_key")
-        return Credential(key, from_query=True) if key else None
+    headers: Mapping[str, str]
+    query: bytes
+    fault: Fault | None
+    repeated_header: str | None
+    accepted: Accepted
+    is_json: bool
 
 
-def head_of(scope: Scope) -> RequestHead:
+def head_of(scope: Scope) -> RequestHead:  # noqa: C901, PLR0912 - all that a head is checked for
     """Return the head of a request, which is parsed once and kept in its scope."""
-    head: RequestHead | None = scope.get(HEAD)
-    if head is None:
-        head = scope[HEAD] = RequestHead(scope["headers"], scope.get("path", ""), scope.get("query_string", b""))
+    parsed: RequestHead | None = scope.get(HEAD)
+    if parsed is not None:
+        return parsed
+    raw: Sequence[tuple[bytes, bytes]] = scope["headers"]
+    path, query = scope.get("path", ""), scope.get("query_string", b"")
+    # On the hot path: all headers are decoded at once, which costs half as much as one after the other.
+    joined = b"\0".join(pieces := [*chain.from_iterable(raw)])
+    texts = joined.decode("latin-1").split("\0")
+    if len(texts) > len(pieces):
+        texts = [piece.decode("latin-1") for piece in pieces]
+    # Not every server strips the whitespace around a value (RFC 9110, §5.5).
+    headers = dict(zip(texts[::2], [value.strip(" \t") for value in texts[1::2]], strict=False))
+    fault, repeated_header = None, None
+    if len(headers) != len(raw):
+        counts = Counter(texts[::2])
+        for name in headers:
+            if name in LISTS or name.startswith(PARAMETER_PREFIX):
+                values = zip(texts[::2], texts[1::2], strict=False)
+                headers[name] = ", ".join(value.strip(" \t") for repeated, value in values if repeated == name)
+        repeated_header = next((name for name in ROUTING_HEADERS if counts[name] > 1), None)
+        twice = next((name for name, count in counts.items() if count > 1 and name in SINGLE), None)
+        if twice is not None:
+            fault = Fault(400, f"The header {twice.title()} stands more than once in the request.")
+    if len(raw) > MAX_HEADERS:
+        fault = Fault(431, f"The request has more than {MAX_HEADERS} headers.")
+    elif len(joined) > MAX_HEADER_BYTES:
+        fault = Fault(431, f"The headers of the request have more than {MAX_HEADER_BYTES} bytes.")
+    elif fault is not None:
+        pass
+    elif "content-length" in headers and "transfer-encoding" in headers:
+        fault = Fault(400, "A request has either Content-Length or Transfer-Encoding.")
+    elif len(path) > MAX_PATH_BYTES:
+        fault = Fault(414, f"The path has more than {MAX_PATH_BYTES} bytes.")
+    elif len(query) > MAX_QUERY_BYTES:
+        fault = Fault(414, f"The query has more than {MAX_QUERY_BYTES} bytes.")
+    elif "\0" in path or b"%00" in query or b"\0" in query:
+        fault = Fault(400, "The address holds the character U+0000.")
+    kind = headers.get("content-type", JSON)
+    is_json = kind == JSON or kind.partition(";")[0].strip().lower() == JSON
+    head = RequestHead(headers, query, fault, repeated_header, accepted(headers.get("accept")), is_json)
+    scope[HEAD] = head
     return head
 
 
@@ -164,17 +155,44 @@ class BodyTooSlow(BodyRefused):
         super().__init__("The body did not come in time.")
 
 
-class RequestBody:
-    """The body of one request, chunked or not. `declared` is its Content-Length, 0 without one."""
+class AsgiRequest:
+    """One request: its head, its client and its body, which is chunked or not.
 
-    def __init__(self, headers: Mapping[str, str], receive: Receive) -> None:
+    `tenant_slug` is the slug in the path, if it names a tenant. `scheme` is the one that the server received, http or
+    https, with `ws` and `wss` mapped to them. `declared` is the body's Content-Length, 0 without one.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._scope = scope
         self._receive = receive
+        self.head = head = scope.get(HEAD) or head_of(scope)
+        self.headers = headers = head.headers
+        self.accepted = head.accepted
+        self.http_method: str = scope.get("method", "GET")
+        self.tenant_slug: str | None = scope.get("url_route", {}).get("slug")
+        self.remote_address = client_ip(str((scope.get("client") or [""])[0]), headers.get(FORWARDED_FOR, ""))
+        scheme = str(scope.get("scheme", "http"))
+        self.scheme = SCHEMES.get(scheme, scheme)
         length = headers.get("content-length", "")
         # Servers reject what is not a number; one with too many digits is large in any case.
         self.declared = int(length[: MAX_DIGITS + 1]) if length.isascii() and length.isdigit() else 0
         self.is_complete = not self.declared and "transfer-encoding" not in headers
-        self._expects = "expect" in headers
         self.received = 0
+
+    @property
+    def path(self) -> str:
+        """The path as the client wrote it."""
+        return str(self._scope["path"])
+
+    @property
+    def origin(self) -> str:
+        """The origin under which the client reached the hub, by its Host, which must have been checked."""
+        scheme = "https" if config.SECURE_SSL_REDIRECT else self.scheme
+        return f"{scheme}://{self.headers.get('host', '')}"
+
+    def parameter(self, name: str) -> str:
+        """Return a query parameter, or "" if missing; the first value if repeated."""
+        return query_parameter(self._scope["query_string"], name)
 
     async def read(self, limit: int) -> bytes:
         """Read the whole body. Raises BodyTooLarge as soon as that is known, BodyTooSlow and Disconnected.
@@ -214,63 +232,22 @@ class RequestBody:
         self.received += len(body)
         return body
 
-    async def answer(self, send: Send, status: int, headers: Headers, content: bytes) -> None:
-        """Answer the request, whether or not its body was read. `content` is the whole response body."""
-        if self.is_complete:
-            await send({"type": "http.response.start", "status": status, "headers": [*headers]})
-            await send({"type": "http.response.body", "body": content})
-            return
-        closes = self._expects or not 0 < self.declared <= MAX_SKIPPED_BYTES
-        more = (CLOSE,) if closes else ()
-        await send({"type": "http.response.start", "status": status, "headers": [*headers, *more]})
-        await send({"type": "http.response.body", "body": content, "more_body": True})
-        await self._skip()
-        await send({"type": "http.response.body", "body": b""})
+    @property
+    def closes(self) -> bool:
+        """Whether a body that is not read to its end closes the connection: it may be too large to be skipped."""
+        return "expect" in self.headers or not 0 < self.declared <= MAX_SKIPPED_BYTES
 
-    async def _skip(self) -> None:
-        """Discard the rest, up to MAX_LINGER_BYTES and LINGER_SECONDS."""
+    async def skip(self) -> None:
+        """Discard the rest of the body, up to MAX_LINGER_BYTES and LINGER_SECONDS."""
         end = self.received + MAX_LINGER_BYTES
         with suppress(TimeoutError, Disconnected):
             async with asyncio.timeout(LINGER_SECONDS):
                 while not self.is_complete and self.received <= end:
                     await self.next()
 
-
-class AsgiRequest:
-    """One request."""
-
-    def __init__(self, scope: Scope, receive: Receive) -> None:
-        self._scope = scope
-        self.head = head = scope.get(HEAD) or head_of(scope)
-        self.http_method: str = scope.get("method", "GET")
-        self.headers = head.headers
-        self.accepted = head.accepted
-        # The slug in the path, if it names a tenant.
-        self.tenant_slug: str | None = scope.get("url_route", {}).get("slug")
-        self.remote_address = client_ip(str((scope.get("client") or [""])[0]), head.headers.get(FORWARDED_FOR, ""))
-        scheme = str(scope.get("scheme", "http"))
-        # The scheme that the server received, http or https, with `ws` and `wss` mapped to them.
-        self.scheme = SCHEMES.get(scheme, scheme)
-        self.unread = RequestBody(head.headers, receive)
-
-    @property
-    def path(self) -> str:
-        """The path as the client wrote it."""
-        return str(self._scope["path"])
-
-    @property
-    def origin(self) -> str:
-        """The origin under which the client reached the hub, by its Host, which must have been checked."""
-        scheme = "https" if config.SECURE_SSL_REDIRECT else self.scheme
-        return f"{scheme}://{self.headers.get('host', '')}"
-
-    def parameter(self, name: str) -> str:
-        """Return a query parameter, or "" if missing; the first value if repeated."""
-        return query_parameter(self._scope["query_string"], name)
-
     async def disconnected(self) -> None:
         """Wait until the client disconnects, or sends more than MAX_LINGER_BYTES of unexpected data."""
-        most = self.unread.received + MAX_LINGER_BYTES
+        end = self.received + MAX_LINGER_BYTES
         with suppress(Disconnected):
-            while self.unread.received <= most:
-                await self.unread.next()
+            while self.received <= end:
+                await self.next()

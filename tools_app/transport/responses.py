@@ -12,14 +12,13 @@ from tools_app.protocol import sse
 from tools_app.protocol.errors import RpcError
 from tools_app.protocol.jsonrpc import RequestId, error_message
 from tools_app.protocol.sse import Frame
-from tools_app.transport.request import Send
+from tools_app.transport.request import CLOSE, AsgiRequest, Send
 
 Header = tuple[bytes, bytes]
 
 # A client that reads too slowly loses its oldest progress first: newer progress supersedes it, and the database has it.
 MAX_MESSAGES = 1000
 MAX_BYTES = 1024 * 1024
-JSON: Header = (b"content-type", b"application/json")
 NO_STORE: Header = (b"cache-control", b"no-store")
 STREAM_HEADERS: tuple[Header, ...] = (
     (b"content-type", b"text/event-stream"),
@@ -35,6 +34,7 @@ class Reply(msgspec.Struct, frozen=True):
     message: bytes | None
     status: int = 200
     headers: tuple[Header, ...] = ()
+    content_type: bytes = b"application/json"
 
 
 def refusal(error: RpcError, id: RequestId | None = None, *, modern: bool = False) -> Reply:
@@ -45,21 +45,18 @@ def refusal(error: RpcError, id: RequestId | None = None, *, modern: bool = Fals
     return Reply(error_message(id, error), error.http_status(modern=modern), headers)
 
 
-def headers_of(reply: Reply, more_headers: Iterable[Header] = ()) -> list[Header]:
-    """Return the headers of a reply with one body: JSON or empty."""
+async def send_reply(http_request: AsgiRequest, send: Send, reply: Reply, more_headers: Iterable[Header] = ()) -> None:
+    """Send a reply as one body, whether or not the body of the request was read."""
     body = reply.message or b""
-    kind = (JSON, NO_STORE) if body else (NO_STORE,)
-    length = (b"content-length", str(len(body)).encode())
-    return [*kind, length, *reply.headers, *more_headers]
-
-
-async def send_reply(send: Send, reply: Reply, more_headers: Iterable[Header] = ()) -> None:
-    """Send a reply as one body to a request whose body was read."""
-    body, headers = reply.message or b"", headers_of(reply, more_headers)
+    kind = ((b"content-type", reply.content_type), NO_STORE) if body else (NO_STORE,)
+    headers = [*kind, (b"content-length", str(len(body)).encode()), *reply.headers, *more_headers]
+    if not http_request.is_complete and http_request.closes:
+        headers.append(CLOSE)
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    if len(body) > fair_scheduler.LARGE_BYTES:
+    if not http_request.is_complete or len(body) > fair_scheduler.LARGE_BYTES:
         # The next message waits until the client has read most of this one: its memory is held so long.
         await send({"type": "http.response.body", "body": body, "more_body": True})
+        await http_request.skip()
         body = b""
     await send({"type": "http.response.body", "body": body})
 
@@ -100,34 +97,6 @@ class EventStream:
     async def end(self) -> None:
         """Close the stream."""
         await self._send({"type": "http.response.body", "body": b""})
-
-
-class SharedTimer:
-    """One timer that ends all waits of `seconds` each: most end earlier, and a timer for each is expensive.
-
-    Belongs to one event loop.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        self._loop = loop
-        self._seconds = seconds
-        self._waits: deque[tuple[float, asyncio.Future[None]]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def end(self, wait: asyncio.Future[None]) -> None:
-        """Resolve `wait` after `seconds`, unless it is done by then."""
-        self._waits.append((self._loop.time() + self._seconds, wait))
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._seconds, self._wake_due)
-
-    def _wake_due(self) -> None:
-        now = self._loop.time()
-        # Most waits are done already: set the timer for the first that is not.
-        while self._waits and (self._waits[0][0] <= now or self._waits[0][1].done()):
-            _, wait = self._waits.popleft()
-            if not wait.done():
-                wait.set_result(None)
-        self._timer = self._loop.call_at(self._waits[0][0], self._wake_due) if self._waits else None
 
 
 class ResponseBuffer:
@@ -218,17 +187,10 @@ class ResponseBuffer:
         was_requested, self._keep_alive = self._keep_alive, False
         return was_requested
 
-    async def wait(self, seconds: float | None = None, *, timer: SharedTimer | None = None) -> None:
-        """Wait for the next `wake`, at most `seconds`, or as long as the shared `timer` lets it.
-
-        Check the state first: earlier wakes are not stored.
-        """
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait for the next `wake`, at most `seconds`. Check the state first: earlier wakes are not stored."""
         self._waiter = self._loop.create_future()
-        timeout = None
-        if timer is not None:
-            timer.end(self._waiter)
-        elif seconds is not None:
-            timeout = self._loop.call_later(seconds, self.wake)
+        timeout = None if seconds is None else self._loop.call_later(seconds, self.wake)
         try:
             await self._waiter
         finally:

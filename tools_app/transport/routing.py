@@ -9,8 +9,8 @@ from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.transport import state
 from tools_app.transport.legacy_sse import LegacyMessageConsumer, LegacySseConsumer
 from tools_app.transport.page_guard import reject, serve_page
-from tools_app.transport.request import Application, Fault, RequestBody, head_of
-from tools_app.transport.responses import headers_of, refusal
+from tools_app.transport.request import Application, AsgiRequest, Fault, head_of
+from tools_app.transport.responses import refusal, send_reply
 from tools_app.transport.stranger_queue import queued, queued_pages
 from tools_app.transport.streamable_http import StreamableHttpConsumer
 from tools_app.transport.websocket import WebSocketConsumer
@@ -61,12 +61,11 @@ async def _refuse(fault: Fault, scope: dict[str, Any], receive: Any, send: Any) 
     if scope["type"] == "websocket":
         await refuse_socket(send)
         return
-    body = RequestBody(head_of(scope).headers, receive)
-    if MCP_PATH.match(scope["path"]) is None:
-        await reject(send, scope["path"], body, fault)
+    http_request = AsgiRequest(scope, receive)
+    if MCP_PATH.match(http_request.path) is None:
+        await reject(http_request, send, fault)
         return
-    reply = refusal(RpcError(INVALID_REQUEST, fault.message, status=fault.status))
-    await body.answer(send, reply.status, headers_of(reply), reply.message or b"")
+    await send_reply(http_request, send, refusal(RpcError(INVALID_REQUEST, fault.message, status=fault.status)))
 
 
 async def refuse_socket(send: Any) -> None:

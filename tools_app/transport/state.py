@@ -15,12 +15,9 @@ from tools_app.identity.issuers import direct
 from tools_app.identity.oauth import scopes
 from tools_app.runtime import process
 from tools_app.tenants import impersonation
-from tools_app.transport.responses import SharedTimer
 from tools_app.transport.streams import KeepAliveTimer, OpenStreams
 from tools_app.upstreams.exchanges import direct as direct_upstreams
 
-# Most calls end within this time and need no task that watches for a disconnect.
-QUICK_SECONDS = 0.05
 # Concurrent requests: of a tenant that is alone, and of several together. More of them make batches of records larger;
 # fewer shorten the wait for another tenant's requests.
 ALONE, TOGETHER = 64, 8
@@ -39,7 +36,6 @@ class WebState:
         self.draining = False
         self.given_up = asyncio.Event()
         self.busy = 0
-        self.timer = SharedTimer(loop, QUICK_SECONDS)
         self.keep_alive = KeepAliveTimer(loop)
         self.scheduler = FairScheduler(
             alone=ALONE, together=TOGETHER, reclaim_after=PATIENCE_SECONDS, max_waiting=MAX_WAITING

@@ -70,13 +70,13 @@ class StreamableHttpHandler(RequestHandler):
 
     # --- POST: one message, or a batch where the revision has batches ---------------------------------------------
 
-    async def _post(self) -> None:
+    async def _post(self) -> None:  # noqa: C901 - the way of a message, with all that may refuse it
         if not self.http_request.head.is_json:
             raise not_json()
         accepted = self.http_request.accepted
         if not (accepted.json or accepted.stream):
             raise RpcError(INVALID_REQUEST, "Accept application/json and text/event-stream.", status=406)
-        body = await self.http_request.unread.read(config.MCPHUB_MAX_BODY_BYTES)
+        body = await self.http_request.read(config.MCPHUB_MAX_BODY_BYTES)
         value = jsonrpc.decode(body) if len(body) < fair_scheduler.LARGE_BYTES else await decode_large(body)
         if isinstance(value, list):
             await self._batch(value)
@@ -94,12 +94,9 @@ class StreamableHttpHandler(RequestHandler):
         self.modern = isinstance(route, Modern)
         if self.principal.scopes is not None and CALL not in self.principal.scopes:
             await self.check_scope(message)
-        if isinstance(route, Modern):
-            await self._modern_message(route, message)
-        else:
+        if not isinstance(route, Modern):
             await self._handshake_message(message)
-
-    async def _modern_message(self, route: Modern, message: Message) -> None:
+            return
         if isinstance(message, Notification):
             await self.send_reply(ACCEPTED)
             return

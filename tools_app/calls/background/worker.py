@@ -24,7 +24,7 @@ from tools_app.calls.background.claims import Claim, NotStartable
 from tools_app.calls.conversation import OnStream, Rounds
 from tools_app.calls.invocation import CallRecordBuilder, Round, call_topic, event_data, set_log_context_of_row
 from tools_app.calls.outcomes import CallOutcome, outcome_of, stopped
-from tools_app.calls.run import LocalCall, run_tool
+from tools_app.calls.run import Deadline, LocalCall, run_tool
 from tools_app.calls.stop_reasons import UNKNOWN
 from tools_app.catalog.tool_api.context import Caller, ToolContext
 from tools_app.catalog.tool_api.elicitation import Conversation, unused_name
@@ -91,7 +91,9 @@ async def _run(claim: Claim) -> RunResult:
         return RunResult(outcome_of(Outcome.NOT_STARTED, result))
     # Only `tasks/cancel` cancels a task: `notifications/cancelled` must not match it.
     session_id = row.session_id if row.task_seconds is None else None
-    call = LocalCall(row.pk, session_id, row.request_id, row.timeout_seconds)
+    call = LocalCall(
+        id=row.pk, session_id=session_id, request_id=row.request_id, deadline=Deadline(row.timeout_seconds)
+    )
     call.note_start()
     run.running_calls[call.id] = call
     try:
