@@ -86,7 +86,8 @@ def head_of(scope: Scope) -> RequestHead:  # noqa: C901, PLR0912 - all that a he
     # Not every server strips the whitespace around a value (RFC 9110, §5.5).
     headers = dict(zip(texts[::2], [value.strip(" \t") for value in texts[1::2]], strict=False))
     fault, repeated_header = None, None
-    if len(headers) != len(raw):
+    # What has too many headers is refused, however their names repeat.
+    if len(headers) != len(raw) <= MAX_HEADERS:
         counts = Counter(texts[::2])
         for name in headers:
             if name in LISTS or name.startswith(PARAMETER_PREFIX):
@@ -98,7 +99,7 @@ def head_of(scope: Scope) -> RequestHead:  # noqa: C901, PLR0912 - all that a he
             fault = Fault(400, f"The header {twice.title()} stands more than once in the request.")
     if len(raw) > MAX_HEADERS:
         fault = Fault(431, f"The request has more than {MAX_HEADERS} headers.")
-    elif len(joined) > MAX_HEADER_BYTES:
+    elif len(joined) - len(pieces) >= MAX_HEADER_BYTES:  # one separator less than pieces
         fault = Fault(431, f"The headers of the request have more than {MAX_HEADER_BYTES} bytes.")
     elif fault is not None:
         pass
