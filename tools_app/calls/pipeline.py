@@ -218,8 +218,8 @@ async def _record(call: InlineCall, outcome: CallOutcome) -> CallOutcome:
         with suppress(Error):
             reason = await run_in_db_thread(inputs.reason_of, call.id)
         outcome = stopped(call.tool.method, Outcome.CANCELLED, reason)
-    # A client that was sent an event can resume, and may have to: the event may have been lost on the way.
-    is_resumable = call.context.sender.can_resume() or bool(builder.event_count and invocation.session is not None)
+    # In a session, a client that was sent an event can resume, and may have to: it may have been lost on the way.
+    is_resumable = invocation.session is not None and (builder.event_count > 0 or call.context.sender.can_resume())
     topic, answer = (call_topic(call.id), outcome.serialize()) if is_resumable else ("", None)
     build = partial(builder.finished, outcome, topic, answer=answer)
     size = len(outcome.whole or outcome.wire)

@@ -60,7 +60,8 @@ class Delivery:
 
     async def deliver(self, work: Coroutine[Any, Any, Reply]) -> None:
         """Run `work` and write its messages and reply. After a disconnect, the era decides whether it continues."""
-        answering = self._web.loop.create_task(self._awaking(work))
+        answering = self._web.loop.create_task(work)
+        answering.add_done_callback(self.buffer.wake)
         try:
             await self.buffer.wait(QUICK_SECONDS)
             if answering.done():
@@ -71,13 +72,6 @@ class Delivery:
             # Last, because a stream may start with its final message.
             if self._stream is not None:
                 self._web.keep_alive.remove(self.buffer.request_keep_alive)
-
-    async def _awaking(self, work: Coroutine[Any, Any, Reply]) -> Reply:
-        """Run `work` and wake the buffer in the same loop iteration: a callback would run one iteration later."""
-        try:
-            return await work
-        finally:
-            self.buffer.wake()
 
     async def _attend(self, answering: asyncio.Task[Reply]) -> None:
         watching = asyncio.create_task(self._watch())
