@@ -342,6 +342,15 @@ def test_steps_of_a_connection_are_recorded_in_a_bounded_number(
     assert SignInEvent.objects.filter(step=SignInStep.ISSUED).count() == 1
 
 
+def test_refusals_of_strangers_are_recorded_in_a_bounded_number(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct.attempts, "MAX_OF_ADDRESS", 2)
+    for _ in range(3):
+        direct._record_rejection(issuer, "why", "192.0.2.1")
+    assert SignInEvent.objects.count() == 2
+
+
 def test_strangers_at_one_tenant_leave_the_others_their_record(
     issuer: Issuer, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
