@@ -97,6 +97,14 @@ def test_bounds_that_exclude_each_other_are_refused(name: str) -> None:
     assert list(caught.value.errors) == [f"{name}_max"]
 
 
+def test_all_bounds_that_exclude_each_other_are_named_at_once() -> None:
+    with pytest.raises(BadQuery) as caught:
+        CallQuery.from_params(
+            QueryDict("since=2026-05-05&until=2026-05-04&duration_min=5&duration_max=4&size_min=2&size_max=1")
+        )
+    assert set(caught.value.errors) == {"until", "duration_max", "size_max"}
+
+
 def test_empty_and_unknown_parameters_say_nothing() -> None:
     assert CallQuery.from_params(QueryDict("tool=&outcome=&page=7&key=+")).is_empty
 

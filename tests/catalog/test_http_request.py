@@ -211,3 +211,11 @@ def test_an_argument_that_is_no_valid_unicode_is_refused(place: str) -> None:
     }
     with pytest.raises(ToolError):
         build({"a": "\ud800"}, **templates[place])
+
+
+def test_an_argument_that_stands_in_many_places_cannot_fill_the_memory() -> None:
+    body = ["{a}" * 1000] * 100
+    with pytest.raises(ToolError, match="repeat its arguments in more than 4194304 characters"):
+        build({"a": "x" * 1_000_000}, method="POST", body_mode="template", body=body)
+    assert len(build({"a": "x" * 10}, method="POST", body_mode="template", body=body).body or b"") > 1_000_000
+    assert build({"a": "x" * 5_000_000}, method="POST", body_mode="template", body={"a": "{a}"}).body

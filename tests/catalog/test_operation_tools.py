@@ -138,3 +138,18 @@ def test_a_copy_runs_like_the_original_and_no_refresh_changes_it(local: Tenant, 
 def test_a_tenant_without_the_source_gets_no_copy(tool: Tool, other_tenant: Tenant) -> None:
     with pytest.raises(revisions.RevisionError, match="does not have the API source"):
         revisions.clone(tool, other_tenant, "rename", enabled=True, by=None)
+
+
+def test_a_copy_of_what_was_an_operation_has_no_source_of_another_tenant(tool: Tool, other_tenant: Tenant) -> None:
+    """The other tenant's copy would be deleted with the source."""
+    tool.kind, tool.config = "http", {"base_url": "https://books.example.com"}
+    authoring.save_tool(tool)
+    assert tool.source
+    assert revisions.clone(tool, other_tenant, "rename", enabled=True, by=None).source is None
+
+
+def test_deleting_a_source_deletes_its_tools(tool: Tool) -> None:
+    assert tool.source
+    authoring.delete(tool.source)
+
+    assert not Tool.objects.exists()

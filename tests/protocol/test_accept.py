@@ -2,6 +2,7 @@
 
 import pytest
 
+from tools_app.protocol import inbound
 from tools_app.protocol.inbound import accepted
 
 JSON, STREAM = "application/json", "text/event-stream"
@@ -54,3 +55,9 @@ def test_a_header_says_what_may_answer(header: str | None, expected: str) -> Non
         NEITHER: (False, False),
     }[expected]
     assert found.only_stream is (expected in (WHATEVER, BOTH, ONLY_STREAM))
+
+
+def test_a_long_header_is_not_remembered() -> None:
+    before = inbound._cached.cache_info()
+    assert accepted(f"{JSON}, {'a/b;' * inbound.MAX_CACHED}").json
+    assert inbound._cached.cache_info() == before

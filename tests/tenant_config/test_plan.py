@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tools_app.audit.changes import changes
-from tools_app.catalog import authoring
+from tools_app.catalog import authoring, prompt_functions, resource_functions
 from tools_app.models import Change, Membership, Prompt, Resource, Role, Secret, Tenant, Tool, ToolRevision
 from tools_app.tenant_config.document import read
 from tools_app.tenant_config.export import export
@@ -111,6 +111,23 @@ def test_a_row_may_become_of_another_kind(full: Any, applied: Any) -> None:
     assert Tool.objects.get(name="find").kind == "python"
     row = Resource.objects.get(uri="docs://guide")
     assert (row.kind, row.text, bytes(row.blob), row.mime_type) == ("file", "", b"\0\0\0", "application/octet-stream")
+
+
+def test_resources_and_prompts_of_code_are_named_by_their_function_alone(
+    registries: None, tenant: Tenant, planned: Any, applied: Any
+) -> None:
+    resource_functions.register(lambda: "text", "docs://code", name="guide")
+    prompt_functions.register(lambda: "text", name="hello")
+    applied("mcphub: 1\nresources: {'docs://code': {function: 'docs://code'}}\nprompts: {hello: {function: hello}}")
+    assert (tenant.resources.get().name, tenant.prompts.get().kind) == ("guide", "python")
+
+    exported = rows(export(tenant))
+    assert planned(exported).is_empty
+    assert not planned(exported).problems
+    applied("mcphub: 1\nresources: {'docs://code': {function: 'docs://code', enabled: false}}")
+    assert not tenant.resources.get().enabled
+    [problem] = plan_problems(planned("mcphub: 1\nresources: {'docs://code': {text: a}}"))
+    assert problem == "resources.docs://code.name: This field is required."
 
 
 @pytest.mark.parametrize(

@@ -186,3 +186,40 @@ def test_the_memory_of_messages_that_are_not_served_any_more_is_given_back(
 
     asyncio.run(scenario())
     assert budget._held == {}
+
+
+def test_the_memory_of_a_message_that_waits_is_given_back_when_the_server_ends_the_connection(
+    transactional_db: None, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget = MemoryBudget(lambda: (10_000_000, 10_000_000))
+    monkeypatch.setattr(request_memory, "_bodies", budget)
+    consumer = WebSocketConsumer()
+
+    async def scenario() -> None:
+        is_over = asyncio.Event()
+
+        async def serve_nothing(_self: Connection, _messages: Any) -> None:
+            await is_over.wait()
+
+        async def send(_message: dict[str, Any]) -> None:
+            """Tell nobody."""
+
+        monkeypatch.setattr(Connection, "serve", serve_nothing)
+        receive = receiving(["x" * 100_000] * (MAX_WAITING_MESSAGES + 1), asyncio.Event())
+        running = asyncio.create_task(consumer(scope_of(key), receive, send))
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                while not (hasattr(consumer, "_inbox") and consumer._inbox._putters):  # type: ignore[attr-defined] # noqa: ASYNC110
+                    await asyncio.sleep(0)
+                running.cancel()
+                with suppress(asyncio.CancelledError):
+                    await running
+                is_over.set()
+                assert consumer._serving is not None
+                await consumer._serving
+            consumer._empty_inbox()
+        finally:
+            state.discard()
+
+    asyncio.run(scenario())
+    assert budget._held == {}

@@ -111,6 +111,8 @@ def test_an_upstream_is_deleted_with_its_items(rest: Any, upstream: dict[str, An
     [
         ({"url": "nowhere"}, "url"),
         ({"url": "https://x.example", "command": ["sh"]}, "command"),
+        ({"url": "", "transport": "stdio", "command": ["sh"]}, "command"),
+        ({"url": "https://x.example", "headers": {"Mcp-Session-Id": "x"}}, "headers"),
         ({"url": "https://x.example", "prefix": "a b"}, "prefix"),
         ({"url": "http://testserver/t/acme/mcp"}, "url"),
     ],

@@ -13,7 +13,7 @@ from tests.upstreams.scripted import LOOK
 from tests.web_services import Service
 from tools_app.catalog.tool_api.results import ToolError
 from tools_app.models import Tenant, Upstream
-from tools_app.upstreams import client, connections, service, validation
+from tools_app.upstreams import client, connections, service, stdio, validation
 from tools_app.upstreams.client import MAX_ANSWERING, Message
 from tools_app.upstreams.credentials import store
 from tools_app.upstreams.duplex import DuplexTransport
@@ -125,3 +125,16 @@ def test_a_long_id_of_a_task_is_refused() -> None:
     assert len(task_id(tasks.MAX_ID_LENGTH)) == tasks.MAX_ID_LENGTH
     with pytest.raises(UpstreamFailed, match="without a valid id"):
         task_id(tasks.MAX_ID_LENGTH + 1)
+
+
+@pytest.mark.anyio
+async def test_a_program_that_ignores_its_end_is_killed_when_the_time_to_close_is_over() -> None:
+    process = Mock(ended=asyncio.Event())
+    transport = stdio.StdioTransport.__new__(stdio.StdioTransport)
+    transport._process, transport._measuring, transport._cgroup = process, None, ""
+    ending = asyncio.create_task(transport._shut())
+    await asyncio.sleep(0)
+    ending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+    assert process.popen.kill.called

@@ -5,6 +5,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from tools_app.catalog.kinds.upstream.runner import Endpoint, digest_of
 from tools_app.models import ItemKind, ItemState, Tenant, Upstream, UpstreamItem
@@ -167,6 +169,42 @@ def test_what_cannot_be_stored_is_told_by_kind_until_it_is_gone_and_an_escape_in
     observation.store_listing(upstream.pk, ItemKind.TOOL, {"find": escape})
     upstream.status.refresh_from_db()
     assert upstream.status.left_out == [prompt]
+
+
+def test_a_listing_compares_each_item_a_few_times(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    upstream = Upstream.objects.create(tenant=tenant, name="books", url="http://127.0.0.1:9/mcp")
+    new = {f"look{number}": definition(str(number)) for number in range(50)}
+    observation.store_listing(upstream.pk, ItemKind.TOOL, new)
+    upstream.items.filter(name__endswith="1").update(accepted={}, state=ItemState.ACCEPTED)
+    compared, is_equal = [], UpstreamItem.__eq__
+
+    def counted(item: UpstreamItem, other: object) -> bool:
+        compared.append(item)
+        return is_equal(item, other)
+
+    monkeypatch.setattr(UpstreamItem, "__eq__", counted)
+    observation.store_listing(upstream.pk, ItemKind.TOOL, {})
+    assert [item.state for item in upstream.items.all()] == [ItemState.REMOVED] * 5
+    assert len(compared) <= len(new)
+
+
+def test_the_definitions_of_new_items_are_read_only_if_one_may_be_a_former_one(
+    tenant: Tenant, django_assert_num_queries: Any
+) -> None:
+    upstream = Upstream.objects.create(tenant=tenant, name="books", url="http://127.0.0.1:9/mcp")
+    observation.store_listing(upstream.pk, ItemKind.TOOL, {"look": definition("new")})
+    with django_assert_num_queries(1) as captured:
+        assert service.former_names_of(upstream.pk) == {}
+    assert "proposed" not in captured[0]["sql"]
+
+
+def test_accepting_several_items_looks_up_once_whether_their_upstream_makes_tasks(tenant: Tenant) -> None:
+    upstream = Upstream.objects.create(tenant=tenant, name="books", url="http://127.0.0.1:9/mcp")
+    new = {name: {**definition(name), "name": name} for name in ("one", "two", "three")}
+    items = observation.store_listing(upstream.pk, ItemKind.TOOL, new)
+    with CaptureQueriesContext(connection) as captured:
+        service.accept(items)
+    assert sum('FROM "tools_app_upstreamstatus"' in query["sql"] for query in captured) == 1
 
 
 @pytest.mark.anyio

@@ -12,10 +12,12 @@ from tests.upstreams import scripted
 from tests.upstreams.scripted import reply
 from tests.web_services import Service
 from tests.wire.client import MODERN, RawClient
+from tools_app.calls import parked
 from tools_app.catalog.tool_api.elicitation import for_version
-from tools_app.catalog.tool_api.results import ToolError
-from tools_app.models import Upstream
-from tools_app.upstreams.errors import ErrorResponse, UpstreamFailed
+from tools_app.catalog.tool_api.results import CallLost, ToolError
+from tools_app.models import Outcome, ParkedCall, Upstream
+from tools_app.upstreams import parking
+from tools_app.upstreams.errors import ErrorResponse, TaskFailed, UpstreamFailed
 from tools_app.upstreams.exchanges import exchange
 from tools_app.upstreams.parking import Step, Ticket
 from tools_app.upstreams.questions import InvalidQuestion, UpstreamRequest, question_of
@@ -98,14 +100,43 @@ def test_messages_for_a_model_have_no_invalid_members() -> None:
 @pytest.mark.parametrize(
     ("kind", "data", "error"),
     [
-        ("error", [-1, "No", None], ErrorResponse),
-        ("failure", ["Broken", "reset"], UpstreamFailed),
-        ("problem", ["Refused"], ToolError),
+        ("error", {"code": -1, "message": "No", "data": [1]}, ErrorResponse(-1, "No", [1])),
+        ("task failed", {"code": -2, "message": "No", "data": None}, TaskFailed(-2, "No")),
+        ("failure", {"message": "Broken", "cause": "reset"}, UpstreamFailed("Broken", "reset")),
+        ("problem", {"message": "Refused"}, ToolError("Refused")),
+        ("lost", {"cause": "killed"}, CallLost(parking.LOST, "killed")),
+        ("unanswered", {"cause": "late"}, CallLost(parking.LOST, "late")),
     ],
 )
-def test_a_parked_call_fails_as_it_did_in_the_process_that_held_it(kind: str, data: Any, error: type) -> None:
-    with pytest.raises(error):
+def test_a_parked_call_fails_as_it_did_in_the_process_that_held_it(kind: str, data: Any, error: Exception) -> None:
+    """That may be a process of an earlier version: what a row holds keeps its form."""
+    with pytest.raises(type(error)) as raised:
         Step(Ticket(uuid4(), 1), {}, {"kind": kind, "data": data}).result()
+    assert (type(raised.value), str(raised.value)) == (type(error), str(error))
+    assert vars(raised.value) == vars(error)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        ({"kind": "result", "data": {"content": []}}, Outcome.OK),
+        ({"kind": "error", "data": {"code": -1, "message": "No", "data": None}}, Outcome.TOOL_ERROR),
+        ({"kind": "lost", "data": {"cause": "killed"}}, Outcome.LOST),
+        ({"kind": "unanswered", "data": {"cause": "late"}}, Outcome.TIMEOUT),
+    ],
+)
+def test_the_end_of_a_parked_call_is_recorded_whichever_process_wrote_it(
+    outcome: dict[str, Any], expected: Outcome
+) -> None:
+    row = ParkedCall(id=uuid4())
+    row.output = parking.sealed(row.pk, "output", {"events": [], "outcome": outcome})
+    end = parked._end_of(row)
+    assert (end.outcome, end.cause) == (expected, outcome["data"].get("cause", parked.NOT_FETCHED))
+
+
+def test_what_a_row_says_of_a_lost_call_keeps_its_form() -> None:
+    assert parking.lost("killed") == {"kind": "lost", "data": {"cause": "killed"}}
+    assert parking._problem("No") == {"kind": "problem", "data": {"message": "No"}}
 
 
 def input_required(requests: Any, state: Any = None) -> dict[str, Any]:

@@ -152,8 +152,9 @@ def create_upcoming(since: datetime | None = None) -> list[Month]:
         try:
             if month not in existing:
                 with partition_lock(), connection.cursor() as cursor:
-                    if month not in attached(cursor) and _create(cursor, month):
-                        created.append(month)
+                    is_new = month not in attached(cursor) and _create(cursor, month)
+                if is_new:
+                    created.append(month)
         except Error as problem:
             log.warning("The partitions of %s could not be made yet: %s", month, problem)
         month = month.after(1)

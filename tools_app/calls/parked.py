@@ -178,5 +178,5 @@ def _end_of(row: ParkedCall) -> End:
         is_error = data.get("isError") is True
         return End(Outcome.TOOL_ERROR if is_error else Outcome.OK, is_error=is_error, cause=NOT_FETCHED)
     if kind in {parking.UNANSWERED, parking.HOLDER_LOST}:
-        return End(Outcome.TIMEOUT if kind == parking.UNANSWERED else Outcome.LOST, is_error=True, cause=data[-1])
+        return End(Outcome.TIMEOUT if kind == parking.UNANSWERED else Outcome.LOST, is_error=True, cause=data["cause"])
     return End(Outcome.TOOL_ERROR, is_error=True, cause=NOT_FETCHED)

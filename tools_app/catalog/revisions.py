@@ -60,7 +60,9 @@ def clone(tool: Tool, tenant: Tenant, name: str, *, enabled: bool, by: User | No
     if tenant.tools.filter(name=name).exists():
         raise RevisionError(f"{tenant} already has a tool named {name}.")
     values = {field: getattr(tool, field) for field in (*RESTORED, *LIMITS)}
-    copy = Tool(tenant=tenant, enabled=enabled, source=tool.source, **(values | {"name": name}))
+    # Also a tool that was an operation once has a source: one of another tenant would delete the copy with itself.
+    source = tool.source if tool.source is not None and tool.source.tenant_id == tenant.pk else None
+    copy = Tool(tenant=tenant, enabled=enabled, source=source, **(values | {"name": name}))
     _check(copy)
     return authoring.save_tool(copy, by)
 

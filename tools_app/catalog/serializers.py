@@ -480,7 +480,7 @@ class ResourceDocument(CatalogDocument, ResourceRow):
 
     key = "uri"
 
-    name = Text(max_length=200)
+    name = Text(max_length=200, required=False)
     blob = Blob(max_length=MAX_BYTES)
 
     class Meta(ResourceRow.Meta):
@@ -492,6 +492,12 @@ class ResourceDocument(CatalogDocument, ResourceRow):
         row: Resource = super().drafted(attrs)
         row.mime_type = mime_type_of(row)
         return row
+
+    def faults(self, row: Resource, attrs: dict[str, Any]) -> Faults:
+        """Return the errors of a resource. The code of a function declares its name."""
+        if row.kind != ResourceKind.PYTHON and "name" not in attrs:
+            return {"name": ["This field is required."]}
+        return super().faults(row, attrs)
 
     def written_faults(self, row: Resource) -> Faults:
         """Return the errors of a resource. Its secrets may be set later: the preview names those that are missing."""

@@ -195,6 +195,8 @@ def texts(params: Mapping[str, Any], field: str) -> dict[str, str]:
 
 JSON: Final = "application/json"
 STREAM: Final = "text/event-stream"
+# A longer header is parsed each time, which bounds the cache of headers from unknown clients.
+MAX_CACHED: Final = 200
 
 
 class Accepted(NamedTuple):
@@ -208,11 +210,14 @@ class Accepted(NamedTuple):
     only_stream: bool
 
 
-@lru_cache(maxsize=256)
 def accepted(header: str | None) -> Accepted:
     """Parse an Accept header. A client that prefers streams by quality gets only streams."""
     if not header:
         return Accepted(json=True, stream=False, only_stream=True)
+    return _cached(header) if len(header) <= MAX_CACHED else _read(header)
+
+
+def _read(header: str) -> Accepted:
     qualities: dict[str, float] = {}
     for part in header.lower().split(","):
         media_range, _, parameters = part.partition(";")
@@ -244,3 +249,6 @@ def _quality(parameters: str) -> float:
                 return 1.0
             return quality if 0 <= quality <= 1 else 1.0
     return 1.0
+
+
+_cached = lru_cache(maxsize=256)(_read)

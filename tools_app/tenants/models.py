@@ -242,7 +242,7 @@ class ApiKey(CallerLimited):
 
     def clean(self) -> None:
         """Reject the toolset of another tenant. Raises ValidationError."""
-        if self.toolset is not None and self.tenant_id is not None and self.toolset.tenant_id != self.tenant_id:
+        if self.toolset is not None and self.tenant_id not in (None, self.toolset.tenant_id):
             raise ValidationError({"toolset": "Choose a toolset of the key's tenant."})
 
 

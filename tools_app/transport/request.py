@@ -74,7 +74,8 @@ class RequestHead:
         headers = dict(zip(texts[::2], [value.strip(" \t") for value in texts[1::2]], strict=False))
         self.repeated_header: str | None = None
         self.fault: Fault | None = None
-        if len(headers) != len(raw):
+        # What has too many headers is refused, however their names repeat.
+        if len(headers) != len(raw) <= MAX_HEADERS:
             counts = Counter(texts[::2])
             for name in headers:
                 if name in LISTS or name.startswith(PARAMETER_PREFIX):
@@ -86,7 +87,7 @@ class RequestHead:
                 self.fault = Fault(400, f"The header {twice.title()} stands more than once in the request.")
         if len(raw) > MAX_HEADERS:
             self.fault = Fault(431, f"The request has more than {MAX_HEADERS} headers.")
-        elif len(joined) > MAX_HEADER_BYTES:
+        elif len(joined) - len(pieces) >= MAX_HEADER_BYTES:  # one separator less than pieces
             self.fault = Fault(431, f"The headers of the request have more than {MAX_HEADER_BYTES} bytes.")
         elif self.fault is not None:
             pass

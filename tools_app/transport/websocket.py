@@ -107,8 +107,11 @@ class WebSocketConsumer(AsyncWebsocketConsumer):
         handing = asyncio.create_task(self._inbox.put(message))
         try:
             await asyncio.wait({handing, self._serving}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            is_handed_over = not handing.cancel()
+        except asyncio.CancelledError:
+            if handing.cancel() and message is not None and message.free is not None:
+                message.free()
+            raise
+        is_handed_over = not handing.cancel()
         if self._serving.done():
             self._empty_inbox()
         return is_handed_over

@@ -80,14 +80,14 @@ def store_listing(upstream_id: UUID, kind: str, definitions: Definitions) -> lis
         rows = rows.filter(name__in=names).order_by("name").select_for_update()
         changed, added = _differences(rows, kind, {name: listed[name] for name in names & listed.keys()})
         _set_warnings([*changed, *added], known_warnings)
-        # One that was never accepted and is gone is deleted.
-        gone = [item for item in changed if item.accepted is None and item.proposed is None]
-        for item in gone:
-            item.delete()
-        written = [item for item in changed if item not in gone]
-        for item in written:
+        written = []
+        for item in changed:
+            if item.accepted is None and item.proposed is None:
+                item.delete()  # it was never accepted, and is gone
+                continue
             item.updated_at = timezone.now()
             item.save(update_fields=["state", "proposed", "warnings", "updated_at"])
+            written.append(item)
         for item in added:
             item.upstream, item.tenant_id = upstream, upstream.tenant_id
         # Another process may list at the same time.

@@ -65,15 +65,14 @@ UNCONFIRMED: Final = (
 )
 NO_ANSWER: Final = "its client did not answer; the upstream was told that the call is cancelled"
 HOLDER_GONE: Final = "the process that held it let go of it; the upstream may have run it"
-# Kinds of outcomes: a result, or the error of this class with `data` as its arguments.
+# Kinds of outcomes: a result, the error of this class with the values of `data` as its arguments, or the `cause` of an
+# unknown end. Rows keep their form: while the hub is upgraded, processes of two versions read them.
 RESULT, HOLDER_LOST, UNANSWERED = "result", "lost", "unanswered"
 ERRORS: Final[Mapping[str, type[Exception]]] = {
     "error": ErrorResponse,
     "task failed": TaskFailed,
     "failure": UpstreamFailed,
     "problem": ToolError,
-    HOLDER_LOST: CallLost,
-    UNANSWERED: CallLost,
 }
 
 Replies = Mapping[str, Mapping[str, Any]]
@@ -106,9 +105,12 @@ class Step:
     def result(self) -> dict[str, Any]:
         """Return the result of an ended call. Raises what ended the call: see Exchange.run."""
         assert self.outcome is not None
-        if self.outcome["kind"] in ERRORS:
-            raise ERRORS[self.outcome["kind"]](*self.outcome["data"])
-        result: dict[str, Any] = self.outcome["data"]
+        kind, data = self.outcome["kind"], self.outcome["data"]
+        if kind in {HOLDER_LOST, UNANSWERED}:
+            raise CallLost(LOST, data["cause"])
+        if kind in ERRORS:
+            raise ERRORS[kind](*data.values())
+        result: dict[str, Any] = data
         return result
 
 
@@ -205,7 +207,7 @@ def release(id: UUID) -> None:
 
 def lost(cause: str, kind: str = HOLDER_LOST) -> dict[str, Any]:
     """Return the outcome of a call whose end is unknown."""
-    return {"kind": kind, "data": [LOST, cause]}
+    return {"kind": kind, "data": {"cause": cause}}
 
 
 def sealed(id: UUID, field: str, value: Any) -> bytes:
@@ -478,7 +480,7 @@ class _HeldCall:
 
 
 def _problem(message: str) -> dict[str, Any]:
-    return {"kind": "problem", "data": [message]}
+    return {"kind": "problem", "data": {"message": message}}
 
 
 def _outcome(run: UpstreamRequest) -> dict[str, Any]:
@@ -487,9 +489,9 @@ def _outcome(run: UpstreamRequest) -> dict[str, Any]:
         return {"kind": RESULT, "data": run.result()}
     except ErrorResponse as error:
         kind = "task failed" if isinstance(error, TaskFailed) else "error"
-        return {"kind": kind, "data": [error.code, error.message, error.data]}
+        return {"kind": kind, "data": {"code": error.code, "message": error.message, "data": error.data}}
     except UpstreamFailed as error:
-        return {"kind": "failure", "data": [error.message, error.cause]}
+        return {"kind": "failure", "data": {"message": error.message, "cause": error.cause}}
     except ToolError as error:
         return _problem(str(error))
     except asyncio.CancelledError:

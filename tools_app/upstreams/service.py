@@ -163,10 +163,9 @@ def accept(items: Iterable[UpstreamItem], by: User | None = None) -> list[Upstre
                 check_count(model, rows.count() + count)
             except ValidationError as error:
                 raise NotAcceptable(error.messages[0]) from error
-        makes_tasks = UpstreamStatus.objects.filter(
-            upstream__in={item.upstream_id for item in chosen}, makes_tasks=True
-        )
-        return [_accept(item, by, makes_tasks=makes_tasks.exists()) for item in chosen]
+        upstreams = {item.upstream_id for item in chosen}
+        makes_tasks = UpstreamStatus.objects.filter(upstream__in=upstreams, makes_tasks=True).exists()
+        return [_accept(item, by, makes_tasks=makes_tasks) for item in chosen]
 
 
 def partition_acceptable(items: Iterable[UpstreamItem]) -> tuple[list[UpstreamItem], dict[UpstreamItem, str]]:
@@ -214,6 +213,9 @@ def former_names(items: Iterable[UpstreamItem]) -> dict[UpstreamItem, str]:
 def former_names_of(upstream_id: UUID) -> dict[UUID, str]:
     """Return `former_names` of an upstream, by the ids of its new items."""
     items = UpstreamItem.objects.filter(upstream=upstream_id, state__in=[ItemState.NEW, ItemState.REMOVED])
+    # Usually there are none, and the definitions of new items may be large.
+    if not items.filter(state=ItemState.REMOVED).exists():
+        return {}
     return {item.pk: name for item, name in former_names(items.order_by("kind", "name")).items()}
 
 

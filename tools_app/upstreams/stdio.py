@@ -145,11 +145,16 @@ class StdioTransport(DuplexTransport):
         if self._measuring is not None:
             self._measuring.cancel()
         process.stdin.close()
-        for seconds, kill in ((END_SECONDS, process.popen.terminate), (KILL_SECONDS, process.popen.kill)):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await process.ended.wait()
-            kill()
+        try:
+            for seconds, end in ((END_SECONDS, process.popen.terminate), (KILL_SECONDS, process.popen.kill)):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await process.ended.wait()
+                end()
+        except asyncio.CancelledError:
+            # The time to close the client is over, which is told of cancelled calls before.
+            process.popen.kill()
+            raise
         await process.ended.wait()
         for reader in self._readers:
             reader.cancel()

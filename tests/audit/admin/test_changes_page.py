@@ -12,6 +12,8 @@ from tools_app.models import Action, Change, Via
 
 LIST = "/admin/tools_app/change/"
 PASSWORD = "correct horse battery"
+# What the form of a tenant requires beside its name.
+SETTINGS = {"presentation": "full", "search_above_tokens": "20000"}
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def names(response: Any) -> set[str]:
 
 
 def test_what_is_done_in_the_admin_is_recorded_as_that_persons(as_: Any, page: Any, acme: Any, people: Any) -> None:
-    form = {"name": "Acme Ltd", "redacted_keys": "[]"}
+    form = {**SETTINGS, "name": "Acme Ltd"}
     response = as_("admin").post(page("tenant", "change", acme.tenant), form, REMOTE_ADDR="203.0.113.9")
     assert response.status_code == 302
     change = Change.objects.get()
@@ -50,7 +52,7 @@ def test_what_is_done_in_the_admin_is_recorded_as_that_persons(as_: Any, page: A
 def test_behind_a_trusted_proxy_the_callers_address_is_recorded(as_: Any, page: Any, acme: Any, settings: Any) -> None:
     settings.MCPHUB_TRUSTED_PROXIES = 1
     headers = {"X-Forwarded-For": "198.51.100.1, 203.0.113.77"}
-    as_("admin").post(page("tenant", "change", acme.tenant), {"name": "A", "redacted_keys": "[]"}, headers=headers)
+    as_("admin").post(page("tenant", "change", acme.tenant), {**SETTINGS, "name": "A"}, headers=headers)
     assert Change.objects.get().remote_address == "203.0.113.77"
 
 

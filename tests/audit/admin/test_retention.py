@@ -35,7 +35,7 @@ def test_an_admin_of_a_tenant_cannot_shorten_the_evidence_of_what_he_did(as_: An
     assert "days to keep calls" in as_("admin").get(address).content.decode().lower()
 
 
-@pytest.mark.parametrize(("days", "message"), [(0, "currently forever."), (90, "currently for 90 days.")])
+@pytest.mark.parametrize(("days", "message"), [(0, "Currently: forever."), (90, "Currently: 90 days.")])
 def test_the_page_says_how_long_the_hub_keeps_them_otherwise(
     as_: Any, page: Any, acme: Any, settings: Any, days: int, message: str
 ) -> None:

@@ -128,6 +128,22 @@ def test_what_was_typed_stays_in_the_form_when_something_is_wrong(as_: Any, page
     assert "[ ,]" in response.content.decode()
 
 
+def test_a_prompt_cannot_be_added_or_moved_to_a_foreign_tenant(as_: Any, page: Any, acme: Any, globex: Any) -> None:
+    client = as_("admin")
+    assert "Select a valid choice" in errors(client.post(page("prompt", "add"), form_of(globex.tenant)))["tenant"][0]
+    client.post(page("prompt", "change", acme.prompt), form_of(globex.tenant))
+    acme.prompt.refresh_from_db()
+    assert acme.prompt.tenant == acme.tenant
+
+
+def test_a_prompt_cannot_take_the_name_of_another(as_: Any, page: Any, acme: Any) -> None:
+    client = as_("admin")
+    client.post(page("prompt", "add"), form_of(acme.tenant))
+    row = Prompt.objects.get(name="weather")
+    found = errors(client.post(page("prompt", "change", row), form_of(acme.tenant, name="acme_greet")))
+    assert found == {"name": ["This tenant already has a prompt with this name."]}
+
+
 def test_an_auditor_reads_arguments_and_messages_and_can_change_nothing(as_: Any, page: Any, acme: Any) -> None:
     client, address = as_("auditor"), page("prompt", "change", acme.prompt)
     text = client.get(address).content.decode()
@@ -160,6 +176,12 @@ def test_an_admin_chooses_python_prompts_from_those_that_apps_register(
     assert "What to review." in text
     assert "Declared in code" in text
     assert "Suggested" not in text
+
+
+def test_python_prompts_are_not_added_to_a_foreign_tenant(as_: Any, page: Any, globex: Any, functions: None) -> None:
+    form = {"tenant": globex.tenant.pk, "functions": ["review"]}
+    assert as_("admin").post(page("prompt", "add_python_prompts"), form).status_code == 200
+    assert not Prompt.objects.filter(name="review").exists()
 
 
 def test_what_code_declares_is_not_changed_in_the_admin(as_: Any, page: Any, acme: Any, functions: None) -> None:

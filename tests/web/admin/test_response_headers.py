@@ -150,7 +150,7 @@ def test_the_page_of_a_link_tells_nobody_its_address(db: None) -> None:
 
 
 def test_the_colours_are_those_of_unfold() -> None:
-    ours = dict(re.findall(r"--color-([\w-]+): ([^;]+);", (STATIC / "colors.css").read_text()))
+    ours = dict(re.findall(r"--color-([\w-]+): ([^;]+);", (STATIC / "web" / "colors.css").read_text()))
     theirs = {
         f"{name}-{weight}": convert_color(value)
         for name, weights in CONFIG_DEFAULTS["COLORS"].items()

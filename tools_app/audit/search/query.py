@@ -92,9 +92,10 @@ class CallQuery:
                 found[name] = PARSERS[name](texts)
             except ValueError as problem:
                 errors[name] = str(problem)
-        for first, second in (("since", "until"), ("duration_min", "duration_max"), ("size_min", "size_max")):
-            if not errors and first in found and second in found and found[second] < found[first]:
-                errors[second] = "This is less than where it begins: nothing can be found."
+        if not errors:
+            for first, second in (("since", "until"), ("duration_min", "duration_max"), ("size_min", "size_max")):
+                if first in found and second in found and found[second] < found[first]:
+                    errors[second] = "This is less than where it begins: nothing can be found."
         if errors:
             raise BadQuery(errors)
         return cls(**found)
