@@ -18,8 +18,8 @@ from tools_app.transport.routing import mcp_application
 
 WAIT_SECONDS = 40.0
 # Lower these when the path becomes shorter.
-MAX_CALLS = 124
-MAX_FILES = 38
+MAX_CALLS = 108
+MAX_FILES = 37
 
 
 @pytest.fixture

@@ -14,10 +14,9 @@ from tools_app.audit.recorder.entries import (
     Facts,
     FinishedRow,
     Payload,
-    batch_of,
     process_id,
 )
-from tools_app.audit.recorder.writers import writer
+from tools_app.audit.recorder.writers import write
 from tools_app.core.ids import least_id
 from tools_app.models import Call, Tenant
 
@@ -48,6 +47,6 @@ def write_at(tenant: Tenant | UUID | None, *moments: datetime) -> list[Call]:
     """Record calls of a tenant at these times, with payloads and events."""
     owner = tenant.pk if isinstance(tenant, Tenant) else tenant
     entries = [entry for moment in moments for entry in entries_of(owner, moment)]
-    writer()(batch_of(entries))
+    write(entries)
     ids = [entry.call_id for entry in entries if isinstance(entry, CallFinished)]
     return list(Call.objects.filter(pk__in=ids).order_by("started_at"))

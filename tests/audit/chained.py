@@ -6,6 +6,7 @@ from uuid import UUID
 from django.utils import timezone
 
 from tools_app.audit.checkpoints import signer, witness
+from tools_app.audit.recorder import writers
 from tools_app.audit.recorder.chain import digest, heads
 from tools_app.audit.recorder.entries import (
     CallEventEntry,
@@ -14,10 +15,8 @@ from tools_app.audit.recorder.entries import (
     Facts,
     FinishedRow,
     Payload,
-    batch_of,
     process_id,
 )
-from tools_app.audit.recorder.writers import writer
 from tools_app.audit.verification.records import Batch, ChainEntry
 from tools_app.audit.verification.report import Finding, Report
 from tools_app.audit.verification.verify import Scope, verify
@@ -59,7 +58,7 @@ def write(*endings: CallFinished) -> set[UUID]:
         for entry in endings
         for number in range(1, entry.row.event_count + 1)
     ]
-    return writer()(batch_of([*entries, *endings]))
+    return writers.write([*entries, *endings])
 
 
 def record(

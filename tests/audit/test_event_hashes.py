@@ -10,8 +10,8 @@ from tests.audit.chained import checked, ending
 from tools_app.audit.checkpoints import signer
 from tools_app.audit.recorder import chain
 from tools_app.audit.recorder.chain import ChainHeads, EventHashes, event_digests, heads
-from tools_app.audit.recorder.entries import CallEventEntry, EventRow, batch_of
-from tools_app.audit.recorder.writers import writer
+from tools_app.audit.recorder.entries import CallEventEntry, EventRow
+from tools_app.audit.recorder.writers import write
 from tools_app.core.ids import new_id
 from tools_app.models import CallEvent
 
@@ -77,14 +77,14 @@ def test_no_event_of_a_batch_that_failed_is_remembered() -> None:
     chain_heads, call = ChainHeads(), new_id()
 
     def fail() -> None:
-        with chain_heads:
+        with chain_heads.transaction():
             chain_heads.events.note(events_of(call, 2))
             raise ConnectionError
 
     with pytest.raises(ConnectionError):
         fail()
     assert not chain_heads.events.has(call, 2)
-    with chain_heads:
+    with chain_heads.transaction():
         chain_heads.events.note(events_of(call, 2))
     assert chain_heads.events.has(call, 2)
 
@@ -92,9 +92,9 @@ def test_no_event_of_a_batch_that_failed_is_remembered() -> None:
 @pytest.mark.usefixtures("new_chains")
 def test_a_call_that_another_process_began_is_hashed_with_its_stored_events_beside_those_of_this_one() -> None:
     theirs, ours = ending(events=3), ending(events=2)
-    writer()(batch_of(map(CallEventEntry, events_of(theirs.call_id, 3))))
+    write([*map(CallEventEntry, events_of(theirs.call_id, 3))])
     heads().events.clear()
-    writer()(batch_of([*map(CallEventEntry, events_of(ours.call_id, 2)), theirs, ours]))
+    write([*map(CallEventEntry, events_of(ours.call_id, 2)), theirs, ours])
     signer.sign()
     report = checked()
     assert (report.findings, report.records) == ([], 2)

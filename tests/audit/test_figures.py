@@ -19,9 +19,8 @@ from tools_app.audit.recorder.entries import (
     FinishedRow,
     Payload,
     RunningRow,
-    batch_of,
 )
-from tools_app.audit.recorder.writers import Writer, writer
+from tools_app.audit.recorder.writers import write
 from tools_app.audit.stats import counters, rebuild, storage
 from tools_app.audit.stats.counters import NIL, Names, numbers_of, period_of
 from tools_app.core.ids import new_id
@@ -73,21 +72,16 @@ def _new_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "_names", Names())
 
 
-@pytest.fixture
-def write(transactional_db: None) -> Writer:
-    return writer()
-
-
 def record_batch(*endings: CallFinished) -> None:
-    writer()(batch_of(list(endings)))
+    write(list(endings))
 
 
 # What a batch adds
 
 
-def test_a_batch_is_added_to_the_figures_of_its_process(write: Writer) -> None:
+def test_a_batch_is_added_to_the_figures_of_its_process(transactional_db: None) -> None:
     for _ in range(2):
-        write(batch_of([ending(took=100), ending("tool_error", took=2000), ending(tool_name="sum", took=1)]))
+        write([ending(took=100), ending("tool_error", took=2000), ending(tool_name="sum", took=1)])
 
     echo = CallFigures.objects.get(tool_name="echo")
     assert (echo.calls, echo.errors, echo.denials, echo.took_us) == (4, 2, 0, 4200)
@@ -97,25 +91,25 @@ def test_a_batch_is_added_to_the_figures_of_its_process(write: Writer) -> None:
     assert CallFigures.objects.get(tool_name="sum").calls == 2
 
 
-def test_many_kinds_are_written_at_once(write: Writer) -> None:
-    write(batch_of([ending(api_key_id=new_id()) for _ in range(70)]))
+def test_many_kinds_are_written_at_once(transactional_db: None) -> None:
+    write([ending(api_key_id=new_id()) for _ in range(70)])
     assert CallFigures.objects.count() == totals()[0] == 70
 
 
-def test_what_somebody_else_settled_is_counted_once(write: Writer) -> None:
+def test_what_somebody_else_settled_is_counted_once(transactional_db: None) -> None:
     late = ending(settles=True)
     begun = RunningRow("running", False, new_id(), 5.0, False, "", None, None, None, "{}", timezone.now())
-    write(batch_of([CallStarted(late.facts, begun)]))
-    write(batch_of([late]))
-    assert write(batch_of([late, ending("timeout")])) == {late.call_id}
+    write([CallStarted(late.facts, begun)])
+    write([late])
+    assert write([late, ending("timeout")]) == {late.call_id}
     assert totals() == (2, 1, 0)
 
 
-def test_a_batch_that_fails_leaves_no_figures(write: Writer) -> None:
+def test_a_batch_that_fails_leaves_no_figures(transactional_db: None) -> None:
     known = ending()
-    write(batch_of([known]))
+    write([known])
     with pytest.raises(Exception, match=r"(?i)unique"):
-        write(batch_of([ending(), known]))
+        write([ending(), known])
     assert totals() == (1, 0, 0)
 
 

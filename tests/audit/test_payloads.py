@@ -3,6 +3,7 @@
 import zlib
 from uuid import UUID
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,10 +12,8 @@ from tests.audit import chained
 from tools_app.audit.checkpoints import signer
 from tools_app.audit.recorder import writers
 from tools_app.audit.recorder.entries import Payload
-from tools_app.audit.recorder.writers import as_stored
 from tools_app.audit.verification.report import Problem
 from tools_app.core import packing
-from tools_app.core.ids import new_id
 from tools_app.core.packing import FORMAT, MAX_BYTES, UnpackError, pack, unpack
 from tools_app.models import CallPayload
 
@@ -23,30 +22,35 @@ LONG = '{"text":"' + "naïve ✓ " * 1000 + '"}'
 BOMB = FORMAT + bytes(4) + zlib.compress(bytes(MAX_BYTES + 1))
 
 
-def stored(arguments: str, result: str) -> Payload:
-    return as_stored(Payload(new_id(), arguments, result))
+def stored(arguments: str, result: str) -> CallPayload:
+    entry = chained.ending()
+    chained.write(msgspec.structs.replace(entry, payload=Payload(entry.call_id, arguments, result)))
+    return CallPayload.objects.get(pk=entry.call_id)
 
 
+@pytest.mark.usefixtures("new_chains")
 def test_long_texts_are_stored_compressed_and_read_back_the_same() -> None:
     row = stored('{"a":1}', LONG)
     assert (row.arguments, row.result) == ("", "")
     assert len(row.packed or b"") < len(LONG) / 10
-    assert CallPayload(**row._asdict()).texts() == ('{"a":1}', LONG)
+    assert row.texts() == ('{"a":1}', LONG)
 
 
+@pytest.mark.usefixtures("new_chains")
 def test_short_texts_are_stored_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writers, "COMPRESS_BYTES", 20)
-    payload = Payload(new_id(), "x" * 10, "y" * 10)
-    assert as_stored(payload) is payload
-    assert CallPayload(**payload._asdict()).texts() == ("x" * 10, "y" * 10)
+    row = stored("x" * 10, "y" * 10)
+    assert (row.arguments, row.result, row.packed) == ("x" * 10, "y" * 10, None)
+    assert row.texts() == ("x" * 10, "y" * 10)
     assert stored("x" * 10, "y" * 11).packed is not None
 
 
+@pytest.mark.usefixtures("new_chains")
 def test_texts_too_long_to_be_read_back_are_never_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "MAX_BYTES", 5000)
     row = stored("x" * 2500, "y" * 2500)
     assert row.packed is not None
-    assert CallPayload(**row._asdict()).texts() == ("x" * 2500, "y" * 2500)
+    assert row.texts() == ("x" * 2500, "y" * 2500)
     row = stored("x" * 2500, "y" * 2501)
     assert (row.packed, len(row.arguments), len(row.result)) == (None, 2500, 2501)
 

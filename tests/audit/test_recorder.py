@@ -13,7 +13,7 @@ from django.utils import timezone
 from tools_app.audit.recorder import recorder
 from tools_app.audit.recorder.entries import CallEventEntry, CallFinished, Entry, EventRow, Facts, FinishedRow, Payload
 from tools_app.audit.recorder.recorder import Recorder, RecorderUnavailable
-from tools_app.audit.recorder.writers import writer
+from tools_app.audit.recorder.writers import write
 from tools_app.core import database
 from tools_app.core.ids import new_id
 from tools_app.core.telemetry.registry import MetricRegistry
@@ -32,10 +32,10 @@ class Gate:
     def __init__(self) -> None:
         self.reached, self.opened = threading.Event(), threading.Event()
 
-    def __call__(self, batch):
+    def __call__(self, entries):
         self.reached.set()
         assert self.opened.wait(WAIT_SECONDS)
-        return writer()(batch)
+        return write(entries)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def small(transactional_db: None, rung: list[tuple[str, bytes]]) -> Iterator[Rec
 @pytest.fixture
 def gate(small: Recorder, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     gate = Gate()
-    monkeypatch.setattr(recorder, "writer", lambda: gate)
+    monkeypatch.setattr(recorder, "write", gate)
     yield gate
     gate.opened.set()
 
@@ -114,7 +114,7 @@ def hanging(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.setattr(recorder, "STUCK_SECONDS", 0.1)
     monkeypatch.setattr(recorder, "WATCH_SECONDS", 0.02)
     gate = Gate()
-    monkeypatch.setattr(recorder, "writer", lambda: gate)
+    monkeypatch.setattr(recorder, "write", gate)
     hung_recorder = Recorder(10, lambda _topics: None)
     hung_recorder.submit(saying())
     assert gate.reached.wait(WAIT_SECONDS)

@@ -14,7 +14,7 @@ from tests.audit.chained import change, checked, ending, found, record, rehash, 
 from tools_app.audit.checkpoints import pruned, signer, statements
 from tools_app.audit.recorder import chain, writers
 from tools_app.audit.recorder.chain import heads
-from tools_app.audit.recorder.entries import CallFinished, Link, batch_of, process_id
+from tools_app.audit.recorder.entries import CallFinished, Link, process_id
 from tools_app.audit.verification.records import chain_entries
 from tools_app.audit.verification.report import Problem
 from tools_app.core.ids import new_id
@@ -291,10 +291,10 @@ def test_a_batch_that_fails_leaves_no_hole(calls: list[UUID], tenant: Tenant) ->
 
 def write_and_fail(entry: CallFinished, *, committed: bool) -> None:
     """Write on a connection that breaks before the commit or before its response."""
-    with heads() as chains:
+    with heads().transaction() as chains:
         with transaction.atomic():
             statements = writers.statements()
-            writers.write(batch_of([entry]), statements, chains)
+            writers.insert_rows([entry], statements, chains)
             statements.flush()
             if not committed:
                 raise OperationalError

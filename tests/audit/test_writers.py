@@ -16,7 +16,6 @@ from tools_app.audit.recorder.entries import (
     FinishedRow,
     Payload,
     RunningRow,
-    batch_of,
 )
 from tools_app.audit.recorder.writers import (
     ANSWERS,
@@ -24,8 +23,7 @@ from tools_app.audit.recorder.writers import (
     EVENTS,
     PAYLOADS,
     RUNNING,
-    Writer,
-    writer,
+    write,
 )
 from tools_app.core.ids import new_id
 from tools_app.models import Call, CallEvent, CallPayload, RunningCall
@@ -54,23 +52,18 @@ def ending(known: Facts, *, settles: bool) -> CallFinished:
     return CallFinished(known, ended, Payload(known.id, '{"a":1}', '{"text":"é"}'), settles=settles)
 
 
-@pytest.fixture
-def write(transactional_db: None) -> Writer:
-    return writer()
-
-
 @pytest.mark.parametrize(("model", "columns"), [RUNNING, CALLS, PAYLOADS, ANSWERS, EVENTS])
 def test_rows_have_exactly_the_columns_of_their_model(model: type[Model], columns: tuple[str, ...]) -> None:
     concrete = {field.column for field in model._meta.concrete_fields}
     assert set(columns) == concrete
 
 
-def test_the_orm_reads_back_what_is_written(write: Writer) -> None:
+def test_the_orm_reads_back_what_is_written(transactional_db: None) -> None:
     running, done = facts(), facts()
     event = EventRow(done.id, 1, timezone.now(), "progress", '{"progress":1}')
     ended = ending(done, settles=False)
 
-    assert write(batch_of([beginning(running), CallEventEntry(event), ended])) == set()
+    assert write([beginning(running), CallEventEntry(event), ended]) == set()
 
     row = RunningCall.objects.get()
     assert Facts(*(getattr(row, name) for name in Facts._fields)) == running
@@ -83,44 +76,44 @@ def test_the_orm_reads_back_what_is_written(write: Writer) -> None:
     assert CallEvent.objects.values_list(*EventRow._fields).get() == event
 
 
-def test_texts_are_read_back_character_by_character(write: Writer) -> None:
+def test_texts_are_read_back_character_by_character(transactional_db: None) -> None:
     ended = ending(facts()._replace(client_name=ODD), settles=False)
     event = CallEventEntry(EventRow(ended.call_id, 1, timezone.now(), "log", ODD))
 
-    write(batch_of([event, msgspec.structs.replace(ended, payload=Payload(ended.call_id, ODD, ODD))]))
+    write([event, msgspec.structs.replace(ended, payload=Payload(ended.call_id, ODD, ODD))])
 
     assert Call.objects.get().client_name == ODD
     assert CallPayload.objects.get().texts() == (ODD, ODD)
     assert CallEvent.objects.get().data == ODD
 
 
-def test_a_batch_with_an_invalid_row_leaves_nothing(write: Writer) -> None:
+def test_a_batch_with_an_invalid_row_leaves_nothing(transactional_db: None) -> None:
     known, there = facts(), facts()
-    write(batch_of([beginning(known), ending(there, settles=False)]))
+    write([beginning(known), ending(there, settles=False)])
 
     with pytest.raises(Exception, match=r"(?i)unique"):
-        write(batch_of([ending(known, settles=True), ending(there, settles=False)]))
+        write([ending(known, settles=True), ending(there, settles=False)])
     assert list(RunningCall.objects.values_list("pk", flat=True)) == [known.id]
     assert list(Call.objects.values_list("pk", flat=True)) == [there.id]
 
-    assert write(batch_of([ending(known, settles=True)])) == set()
+    assert write([ending(known, settles=True)]) == set()
     assert not RunningCall.objects.exists()
     assert Call.objects.count() == CallPayload.objects.count() == 2
 
 
-def test_a_call_is_settled_once(write: Writer) -> None:
+def test_a_call_is_settled_once(transactional_db: None) -> None:
     known = facts()
-    write(batch_of([beginning(known)]))
+    write([beginning(known)])
 
-    assert write(batch_of([ending(known, settles=True)])) == set[UUID]()
-    assert write(batch_of([ending(known, settles=True)])) == {known.id}
+    assert write([ending(known, settles=True)]) == set[UUID]()
+    assert write([ending(known, settles=True)]) == {known.id}
 
     assert not RunningCall.objects.exists()
     assert Call.objects.count() == 1
 
 
-def test_a_call_that_begins_and_ends_in_one_batch_leaves_only_its_record(write: Writer) -> None:
+def test_a_call_that_begins_and_ends_in_one_batch_leaves_only_its_record(transactional_db: None) -> None:
     known = facts()
-    assert write(batch_of([beginning(known), ending(known, settles=True)])) == set()
+    assert write([beginning(known), ending(known, settles=True)]) == set()
     assert Call.objects.count() == 1
     assert not RunningCall.objects.exists()

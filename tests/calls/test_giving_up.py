@@ -11,7 +11,7 @@ import pytest
 
 from tests.calls.test_inline import call_tool
 from tools_app.audit.recorder import recorder
-from tools_app.audit.recorder.writers import writer
+from tools_app.audit.recorder.writers import write
 from tools_app.calls.background import delivery, queue, start_task, worker
 from tools_app.calls.background.delivery import AwaitingInput
 from tools_app.calls.background.start_task import TaskRequest
@@ -34,13 +34,13 @@ def test_what_is_being_recorded_stands_though_its_client_leaves(
     state.forget_everything()
     reached, opened = threading.Event(), threading.Event()
 
-    def slowly(batch):
+    def slowly(entries):
         reached.set()
         assert opened.wait(WAIT_SECONDS)
-        return writer()(batch)
+        return write(entries)
 
     async def leave() -> None:
-        monkeypatch.setattr(recorder, "writer", lambda: slowly)
+        monkeypatch.setattr(recorder, "write", slowly)
         calling = asyncio.create_task(call_tool(key, "echo", message="x"))
         assert await asyncio.to_thread(reached.wait, WAIT_SECONDS)
         calling.cancel()
@@ -79,9 +79,9 @@ def test_a_call_whose_client_leaves_while_it_becomes_a_task_is_cancelled_and_doe
             reached.set()
             assert opened.wait(WAIT_SECONDS)
 
-    def write(batch: Any) -> Any:
+    def write_slowly(entries: Any) -> Any:
         hold("intent")
-        return writer()(batch)
+        return write(entries)
 
     async def enqueue(call_id: UUID, _tenant_id: UUID) -> None:
         enqueued.append(call_id)
@@ -99,7 +99,7 @@ def test_a_call_whose_client_leaves_while_it_becomes_a_task_is_cancelled_and_doe
         return await questions(call_id)
 
     async def leave() -> None:
-        monkeypatch.setattr(recorder, "writer", lambda: write)
+        monkeypatch.setattr(recorder, "write", write_slowly)
         calling = asyncio.create_task(call_tool(key, "toil", task_request=TaskRequest.ACCEPTED))
         assert await asyncio.to_thread(reached.wait, WAIT_SECONDS)
         calling.cancel()

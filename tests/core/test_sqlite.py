@@ -90,7 +90,7 @@ def in_thread(work: Callable[[], None], waiting: int, connection: DatabaseWrappe
     queue = base._queues()[str(connection.settings_dict["NAME"])]
     deadline = threading.Event()
     for _ in range(int(WAIT_SECONDS * 1000)):
-        if len(queue._waiting) == waiting:
+        if len(queue.waiting) == waiting:
             return thread
         deadline.wait(0.001)
     raise AssertionError("the thread does not wait")

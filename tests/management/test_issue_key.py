@@ -41,6 +41,7 @@ def test_a_key_can_expire(tenant):
         (["--tenant", "acme", "--name", "x", "--expires-in-days", "0"], "from 1 to"),
         (["--tenant", "acme", "--name", "x", "--expires-in-days", "9999999"], "from 1 to"),
         (["--tenant", "acme", "--name", " "], "--name must not be empty"),
+        (["--tenant", "acme", "--name", "x" * 201], "--name x+: .*at most 200 characters"),
     ],
 )
 def test_a_mistake_is_named_and_issues_nothing(tenant, arguments, message):

@@ -16,7 +16,7 @@ import pytest
 
 from tests.identity.oauth.person import Application, Person
 from tests.processes.hub import WAIT_SECONDS, Up, environment_of, run_each
-from tools_app.management.commands.up import _about_workers
+from tools_app.management.commands.up import about_workers
 
 PASSWORD = re.compile(r"with the password (\S+)")
 KEY = re.compile(r"API key  (mcphub_\S+)")
@@ -247,6 +247,6 @@ def test_it_says_where_background_tools_run_if_there_is_a_choice(
     settings: Any, broker: str, no_worker: bool, expected: str
 ) -> None:
     settings.CELERY_BROKER_URL = broker
-    message = _about_workers({"no_worker": no_worker})
+    message = about_workers(no_worker)
     assert expected in message
     assert bool(message) == bool(expected)

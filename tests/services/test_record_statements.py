@@ -17,7 +17,7 @@ from tests.audit.test_writers import beginning
 from tools_app.audit.checkpoints import signer
 from tools_app.audit.recorder import writers
 from tools_app.audit.recorder.chain import heads
-from tools_app.audit.recorder.entries import CallEventEntry, EventRow, batch_of
+from tools_app.audit.recorder.entries import CallEventEntry, EventRow
 from tools_app.models import Call, RunningCall
 def round_trips(act):
     with TemporaryFile() as file:
@@ -56,9 +56,9 @@ written, known, unknown = ending(events=3), ending(events=3), ending(events=3)
 write(written)
 known_trips = round_trips(lambda: write(known))
 first, *rest = [CallEventEntry(EventRow(unknown.call_id, n, unknown.row.finished_at, "log", "{}")) for n in (1, 2, 3)]
-writers.writer()(batch_of([first]))
+writers.write([first])
 heads().events.clear()
-unknown_trips = round_trips(lambda: writers.writer()(batch_of([*rest, unknown])))
+unknown_trips = round_trips(lambda: writers.write([*rest, unknown]))
 print(json.dumps([known_trips, unknown_trips > 1, verified()]))
 """
     assert run(stack, code) == [1, True, []]
@@ -68,7 +68,7 @@ def test_a_call_that_settles_its_intent_takes_three(stack: Stack) -> None:
     code = """
 def begun():
     end = ending(settles=True)
-    writers.writer()(batch_of([beginning(end.facts)]))
+    writers.write([beginning(end.facts)])
     return end
 write(begun())
 end = begun()
@@ -102,7 +102,7 @@ print(json.dumps([Call.objects.count() - before, verified()]))
 def test_a_settled_call_is_written_once_where_its_statement_is_lost(stack: Stack) -> None:
     code = """
 end = ending(settles=True)
-writers.writer()(batch_of([beginning(end.facts)]))
+writers.write([beginning(end.facts)])
 with connection.cursor() as cursor:
     cursor.execute("DEALLOCATE ALL")
 late = [write(end), write(end)]
@@ -132,7 +132,7 @@ def test_a_batch_whose_commit_fails_is_not_reported_as_written(stack: Stack, fai
     code = f"""
 end = ending(settles={settles})
 if {settles}:
-    writers.writer()(batch_of([beginning(end.facts)]))
+    writers.write([beginning(end.facts)])
 with connection.cursor() as cursor:
     cursor.execute('''
         CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {failure}; RETURN NULL; END $$;

@@ -87,6 +87,27 @@ def test_a_key_that_acts_for_nobody_in_particular_is_refused_at_its_field(tenant
     assert not ApiKey.objects.exists()
 
 
+def test_rotating_hands_on_every_setting_of_a_key_and_touches_no_other(tenant: Tenant) -> None:
+    scopes: dict[str, Any] = {
+        "tool_patterns": ["a*"],
+        "methods": ["tools/*"],
+        "networks": ["192.0.2.0/24"],
+        "toolset": Toolset.objects.create(tenant=tenant, name="few"),
+        "presentation": "search",
+    }
+    settings = scopes | {name: number for number, name in enumerate(keys.LIMITS)}
+    assert settings.keys() == set(keys.SETTINGS)
+    row, other = keys.issue(tenant, "one", **settings)[0], keys.issue(tenant, "other")[0]
+    ada = User.objects.create_user("ada")
+    new, text = keys.rotate(row, DAY, ada)
+    new.refresh_from_db()
+    assert {name: getattr(new, name) for name in settings} == settings
+    assert (new.tenant, new.name, new.created_by, new.digest) == (tenant, "one", ada, keys.digest_of(text))
+    assert (row.replaced_by, new.expires_at) == (new, None)
+    other.refresh_from_db()
+    assert (other.replaced_by, other.expires_at) == (None, None)
+
+
 @pytest.mark.parametrize("acts", [True, False])
 def test_a_rotated_key_acts_for_its_person_only_if_it_did_before_and_they_rotate_it(
     tenant: Tenant, *, acts: bool

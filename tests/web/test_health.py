@@ -87,14 +87,14 @@ def recorder_of(client) -> str:
     return response.json()["parts"]["recorder"]
 
 
-def full(_batch: object) -> None:
+def full(_entries: object) -> None:
     raise OperationalError("database or disk is full")
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_process_that_cannot_write_records_is_unready_until_it_can(client, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(recorder, "writer", lambda: full)
+        patched.setattr(recorder, "write", full)
         with pytest.raises(RecorderUnavailable):
             recorder.current().record(saying())
     assert recorder_of(client) == "unavailable"
@@ -110,7 +110,7 @@ def test_a_recorder_that_hangs_makes_it_unready(client, monkeypatch, eventually)
     monkeypatch.setattr(recorder, "WATCH_SECONDS", 0.02)
     gate = Gate()
     with HubRuntime(), monkeypatch.context() as patched:
-        patched.setattr(recorder, "writer", lambda: gate)
+        patched.setattr(recorder, "write", gate)
         recorder.current().submit(saying())
         assert eventually(lambda: recorder_of(client) == "unavailable")
         gate.opened.set()

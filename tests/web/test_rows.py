@@ -202,6 +202,27 @@ def test_a_key_acts_for_who_made_it_if_that_was_said_when_it_was_made(admin: Any
     assert "acts_for_creator" in refused["errors"]
 
 
+@pytest.mark.parametrize("path", ["keys/", "service-clients/"])
+def test_what_is_said_of_a_new_key_beside_its_settings_is_ignored_or_refused(
+    admin: Any, acme: World, path: str
+) -> None:
+    facts = {
+        "id": str(acme.apikey.pk),
+        "status": "revoked",
+        "created_by": "superuser",
+        "created_at": "2000-01-01T00:00:00Z",
+        "last_used_at": "2000-01-01T00:00:00Z",
+        "revoked_at": "2000-01-01T00:00:00Z",
+    }
+    facts |= {"prefix": "x", "replaced_by": facts["id"]} if path == "keys/" else {"acts_for_creator": True}
+    created = admin.post(path, {"tenant": "acme", "name": "laptop", **facts})
+    assert {name for name, value in facts.items() if created[name] == value} == set()
+    assert (created["status"], created["created_by"], created["last_used_at"]) == ("active", "admin", None)
+    for name in ("digest", "key" if path == "service-clients/" else "person", "model", "tenant_id", "created_by_id"):
+        assert name in admin.post(path, {"tenant": "acme", "name": "other", name: "x"}, status=400)["errors"]
+    assert not ApiKey.objects.filter(name="other").exists()
+
+
 def test_a_key_that_acts_for_somebody_else_can_only_be_renamed_and_revoked(as_: Any, admin: Any, acme: World) -> None:
     created = admin.post(
         "keys/", {"tenant": "acme", "name": "laptop", "acts_for_creator": True, "networks": ["::1/128"]}

@@ -167,10 +167,10 @@ def test_a_store_that_fails_tells_no_password(
 ) -> None:
     offer("echo")
 
-    def refuse(_batch: object) -> None:
+    def refuse(_entries: object) -> None:
         raise OperationalError("connection to postgres://hub:hunter22@db failed: password=hunter22 is wrong")
 
-    monkeypatch.setattr(recorder, "writer", lambda: refuse)
+    monkeypatch.setattr(recorder, "write", refuse)
     answer = client.modern("tools/call", call_params("echo", {"message": "x"}))
 
     assert answer.status_code == 503

@@ -199,19 +199,20 @@ def belongs_elsewhere(row: Invitation, person: User) -> bool:
 def accept(row: Invitation, person: User, *, confirmed: bool = False) -> bool:
     """Make `person` a member with the role of the invitation; an existing member keeps their role.
 
-    Return False if the invitation was accepted meanwhile or is no longer open. Raises
-    InvitationError for an account with another e-mail, unless its owner `confirmed` that the invitation is for them.
+    Return False if the invitation was accepted meanwhile or is no longer open. Raises InvitationError for an account
+    with another e-mail, unless its owner `confirmed` that the invitation is for them.
     """
-    if belongs_elsewhere(row, person):
-        raise InvitationError(
-            f"{person.get_username()} is an account of another company's sign-in. Use another account."
-        )
-    if not confirmed and not is_for(row, person):
-        raise InvitationError(f"This invitation is for {row.email}, and this account has another e-mail.")
-    if state_of(row) is not State.OPEN:
-        return False
-    now = timezone.now()
+    # What allows it is read under the lock: the inviter may be demoted while this waits for it.
     with changes.change_log_transaction():
+        if belongs_elsewhere(row, person):
+            raise InvitationError(
+                f"{person.get_username()} is an account of another company's sign-in. Use another account."
+            )
+        if not confirmed and not is_for(row, person):
+            raise InvitationError(f"This invitation is for {row.email}, and this account has another e-mail.")
+        if state_of(row) is not State.OPEN:
+            return False
+        now = timezone.now()
         unanswered = _open_invitations(row.tenant).filter(pk=row.pk, digest=row.digest, expires_at__gt=now)
         if not unanswered.update(accepted_at=now, accepted_by=person):
             return False

@@ -11,6 +11,7 @@ from uuid import uuid4
 import httpx
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -342,6 +343,15 @@ def test_steps_of_a_connection_are_recorded_in_a_bounded_number(
     assert SignInEvent.objects.filter(step=SignInStep.ISSUED).count() == 1
 
 
+def test_refusals_of_strangers_are_recorded_in_a_bounded_number(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct.attempts, "MAX_OF_ADDRESS", 2)
+    for _ in range(3):
+        direct._record_rejection(issuer, "why", "192.0.2.1")
+    assert SignInEvent.objects.count() == 2
+
+
 def test_strangers_at_one_tenant_leave_the_others_their_record(
     issuer: Issuer, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,6 +374,33 @@ def test_connections_without_tokens_are_deleted_unless_an_admin_ended_or_changed
     left = {row.client.name.rpartition(" ")[2] for row in Connection.objects.select_related("client")}
     assert left == {"used", "ended", "changed"}
     assert not ApiKey.objects.filter(pk=of["unused"].key_id).exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_some_of_many_connections_are_deleted_while_others_write(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read stays open no longer than it is read: SQLite lets nobody write who reads an earlier state."""
+    for subject in ("one", "two", "three"):
+        stored(issuer, f"eyJx.{subject}.s", sub=subject)
+    Connection.objects.update(consented_at=timezone.now() - timedelta(days=8))
+    monkeypatch.setattr(workloads, "MAX_PRUNED", 1)
+    terms_of = workloads._terms
+
+    def write() -> None:
+        Tenant.objects.update(name="renamed")
+        connection.close()
+
+    def while_others_write(*terms: list[str]) -> str:
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join()
+        return terms_of(*terms)
+
+    monkeypatch.setattr(workloads, "_terms", while_others_write)
+    workloads.prune(timezone.now())
+    assert Tenant.objects.filter(name="renamed").exists()
+    assert Connection.objects.count() == 2
 
 
 def test_keys_that_cannot_be_read_are_not_asked_for_again_at_once(

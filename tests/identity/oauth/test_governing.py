@@ -131,6 +131,18 @@ def test_a_host_that_could_match_nothing_is_refused_everywhere(admin: Client, te
     assert not ClientPolicy.objects.exists()
 
 
+@pytest.mark.parametrize(("model", "field", "most"), [("clientpolicy", "host", 255), ("tenantscope", "name", 40)])
+def test_a_name_that_is_missing_or_too_long_has_one_message(
+    admin: Client, tenant: Tenant, model: str, field: str, most: int
+) -> None:
+    for name, message in (("", "This field is required."), ("x" * (most + 1), f"has at most {most} characters")):
+        response = admin.post(
+            reverse(f"admin:tools_app_{model}_add"), {"tenant": str(tenant.pk), "decision": "allow", field: name}
+        )
+        (found,) = response.context["adminform"].form.errors[field]
+        assert message in found
+
+
 def test_a_tenant_has_so_many_policies_and_one_for_each_host(
     admin: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,7 +53,7 @@ def test_another_client_learns_nothing(hub: EmbeddedHub, ann: Person, applicatio
     other.close()
 
 
-@pytest.mark.parametrize("end", ["leaves", "revoked"])
+@pytest.mark.parametrize("end", ["leaves", "deactivated", "revoked", "disabled", "expired"])
 def test_what_has_ended_is_not_active(ann: Person, application: Application, end: str) -> None:
     issued = application.get_tokens(ann, ["echo"])
     end_by(end)

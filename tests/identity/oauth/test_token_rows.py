@@ -44,6 +44,17 @@ def test_a_refresh_token_is_of_its_client_and_ends(connection: Connection, other
     assert tokens.find_refresh_token(pair.refresh, connection.client_id) is None
 
 
+def test_a_code_that_nobody_used_ends_and_a_used_one_is_remembered(connection: Connection) -> None:
+    code = tokens.issue_code(connection, redirect_uri="http://localhost/", challenge="x", scope="mcp:call")
+    AuthorizationCode.objects.update(expires_at=timezone.now())
+    assert tokens.find_code(code, connection.client_id) is None
+    AuthorizationCode.objects.update(used_at=timezone.now())
+    row = tokens.find_code(code, connection.client_id)
+    assert row is not None
+    with pytest.raises(Replayed):
+        tokens.exchange_code(row)
+
+
 def test_parallel_renewals_are_counted_in_one_family(
     connection: Connection, other: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -343,6 +343,21 @@ def test_a_member_who_was_invited_meanwhile_keeps_the_role(acme: Any, issued: An
     assert roles(acme.tenant) == ["admin"]
 
 
+def test_an_invitation_whose_inviter_is_demoted_while_its_answer_waits_lets_nobody_in(
+    acme: Any, issued: Any, people: Any, while_waiting: Any
+) -> None:
+    client = Client()
+    client.force_login(User.objects.create_user("ann", EMAIL, PASSWORD))
+    inviter = Membership.objects.filter(tenant=acme.tenant, user=people["admin"])
+    while_waiting(lambda: inviter.update(role=Role.OPERATOR))
+    client.post(link(issued[1]))
+    assert roles(acme.tenant) == []
+    assert Invitation.objects.get().accepted_at is None
+    inviter.update(role=Role.ADMIN)
+    client.post(link(issued[1]))
+    assert roles(acme.tenant) == ["auditor"]
+
+
 def accepted(row: Invitation, by: User) -> None:
     Invitation.objects.filter(pk=row.pk).update(accepted_at=timezone.now(), accepted_by=by)
 

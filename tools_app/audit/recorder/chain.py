@@ -9,7 +9,8 @@ long as it is kept: `entries.ADDED` says which columns a version covers.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from threading import Lock
@@ -128,8 +129,7 @@ class EventHashes:
 class ChainHeads:
     """The last record of each chain of this process. The heads advance only on commit.
 
-    Enter it around the transaction of a batch: the links that `link` returns take effect on commit. `events` are the
-    hashes of events.
+    `events` are the hashes of events.
     """
 
     def __init__(self) -> None:
@@ -144,21 +144,19 @@ class ChainHeads:
         """Return the committed head of each chain."""
         return dict(self._heads)
 
-    def __enter__(self) -> Self:
-        self._one_by_one.acquire()
-        self._staged, self._first = {}, None
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_problem: object) -> None:
-        try:
-            if kind is None:
-                self._heads.update(self._staged)
-                return
-            self.events.clear()
-            if self._first is not None:
-                self._uncertain = UncertainCommit(self._first, self._staged)
-        finally:
-            self._one_by_one.release()
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """Surround the transaction of a batch: the links that `link` returns in it take effect if it is committed."""
+        with self._one_by_one:
+            self._staged, self._first = {}, None
+            try:
+                yield self
+            except BaseException:
+                self.events.clear()
+                if self._first is not None:
+                    self._uncertain = UncertainCommit(self._first, self._staged)
+                raise
+            self._heads.update(self._staged)
 
     def link(self, endings: list[CallFinished]) -> list[Sequence[Any]]:
         """Return the rows of finished calls, linked to their chains. Call it after their events are written."""

@@ -174,28 +174,6 @@ class CallFinished(msgspec.Struct, frozen=True):
 Entry = CallStarted | CallEventEntry | CallFinished
 
 
-class Batch(msgspec.Struct, frozen=True):
-    """Entries that become durable together, in the order in which the tables are written."""
-
-    started: list[CallStarted]
-    events: list[CallEventEntry]
-    finished: list[CallFinished]
-
-
-def batch_of(entries: list[Entry]) -> Batch:
-    """Group entries by kind. A call that starts and ends in one batch needs no intent."""
-    endings = [entry for entry in entries if isinstance(entry, CallFinished)]
-    beginnings = [entry for entry in entries if isinstance(entry, CallStarted)]
-    if beginnings and endings:
-        begun, ended = {entry.call_id for entry in beginnings}, {entry.call_id for entry in endings}
-        whole = begun & ended
-        beginnings = [entry for entry in beginnings if entry.call_id not in whole]
-        endings = [
-            msgspec.structs.replace(entry, settles=False) if entry.call_id in whole else entry for entry in endings
-        ]
-    return Batch(beginnings, [entry for entry in entries if isinstance(entry, CallEventEntry)], endings)
-
-
 # The id of this process, which is constant for its lifetime.
 process_id = Service(new_id)
 

@@ -17,12 +17,12 @@ from uuid import UUID
 from django.db import connection
 
 from tools_app.audit.checkpoints import signer
-from tools_app.audit.recorder.entries import CallFinished, CallStarted, Entry, batch_of
-from tools_app.audit.recorder.writers import writer
+from tools_app.audit.recorder.entries import CallFinished, CallStarted, Entry
+from tools_app.audit.recorder.writers import write
 from tools_app.core.config import config
 from tools_app.core.process.runtime import Service
 from tools_app.core.process.threads import start_thread
-from tools_app.core.telemetry.registry import metrics_registry
+from tools_app.core.telemetry.registry import Key, metrics_registry
 from tools_app.models import BY_CALL_TOOL, TOOLS_CALL, Outcome
 
 log = logging.getLogger(__name__)
@@ -153,22 +153,20 @@ class Recorder:
             self._changed.notify()
 
     def _work(self) -> None:
-        while items := self._take():
-            self._write(items)
-            with self._lock:
+        while True:
+            with self._changed:
                 self._batch, self._stuck = [], False
+                while not self._queue and not self._closed:
+                    self._changed.wait()
+                count = min(len(self._queue), MAX_BATCH)
+                self._batch = [self._queue.popleft() for _ in range(count)]
+                self._batch_began = monotonic()
+            if not self._batch:
+                break
+            self._write(self._batch)
         self._ended.set()
         signer.sign_last()
         connection.close()
-
-    def _take(self) -> list[_Item]:
-        with self._changed:
-            while not self._queue and not self._closed:
-                self._changed.wait()
-            count = min(len(self._queue), MAX_BATCH)
-            self._batch = [self._queue.popleft() for _ in range(count)]
-            self._batch_began = monotonic()
-            return self._batch
 
     def _watch(self) -> None:
         """Fail waiting callers while the database hangs, and reject new entries until it responds."""
@@ -189,7 +187,7 @@ class Recorder:
         began = perf_counter()
         entries = [item.entry for item in items]
         try:
-            late = writer()(batch_of(entries))
+            late = write(entries)
         except Exception as problem:  # noqa: BLE001 - waiters get the error, and the thread continues
             self._fail(items, problem)
             return
@@ -291,20 +289,21 @@ def last_outcome() -> LastOutcome | None:
 
 def count_written(entries: Sequence[Entry], late: Collection[UUID], seconds: float) -> None:
     """Count entries that became durable together, in `seconds`. `late` calls were already settled elsewhere."""
-    metrics_registry.observe("mcphub_recorder_commit_seconds", [seconds])
-    metrics_registry.observe("mcphub_recorder_batch_records", [len(entries)])
+    counts: defaultdict[Key, float] = defaultdict(float)
+    values: defaultdict[Key, list[float]] = defaultdict(list)
+    values["mcphub_recorder_commit_seconds", ()].append(seconds)
+    values["mcphub_recorder_batch_records", ()].append(len(entries))
     by_tenant = config.MCPHUB_METRICS_BY_TENANT
-    ended: defaultdict[tuple[str, str, str, bool], list[int]] = defaultdict(list)
     for entry in entries:
-        if type(entry) is CallFinished and entry.facts.id not in late:
-            facts, end = entry.facts, entry.row
-            if end.outcome == DENIED:
-                metrics_registry.add("mcphub_denials_total", end.repeated, (str(end.http_status),))
-            else:
-                ended[facts.method, end.outcome, facts.protocol_version, end.background].append(end.duration_us)
-                if by_tenant:
-                    metrics_registry.add("mcphub_tenant_calls_total", 1, (str(facts.tenant_id), end.outcome))
-    for (method, outcome, revision, background), durations in ended.items():
-        known, mode = METHODS.get(method, "other"), "background" if background else "inline"
-        metrics_registry.add("mcphub_calls_total", len(durations), (known, outcome, revision, mode))
-        metrics_registry.observe("mcphub_call_duration_seconds", [us * MICROSECOND for us in durations], (known, mode))
+        if type(entry) is not CallFinished or entry.facts.id in late:
+            continue
+        facts, end = entry.facts, entry.row
+        if end.outcome == DENIED:
+            counts["mcphub_denials_total", (str(end.http_status),)] += end.repeated
+            continue
+        method, mode = METHODS.get(facts.method, "other"), "background" if end.background else "inline"
+        counts["mcphub_calls_total", (method, end.outcome, facts.protocol_version, mode)] += 1
+        values["mcphub_call_duration_seconds", (method, mode)].append(end.duration_us * MICROSECOND)
+        if by_tenant:
+            counts["mcphub_tenant_calls_total", (str(facts.tenant_id), end.outcome)] += 1
+    metrics_registry.update(counts, values)

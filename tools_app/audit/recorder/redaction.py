@@ -150,7 +150,10 @@ def _is_suspect(text: bytes, more_keys: tuple[str, ...]) -> bool:
     letters = text.translate(_LOWER, _SEPARATORS)
     if b"\\" in text:
         letters += b" " + _ESCAPED.sub(b"", text).translate(_LOWER, _SEPARATORS)
-    return any(word in letters for word in _words(more_keys))
+    for word in _words(more_keys):  # noqa: SIM110 - a generator is called once for each word
+        if word in letters:
+            return True
+    return False
 
 
 @lru_cache(maxsize=1024)

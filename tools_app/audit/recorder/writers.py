@@ -1,10 +1,6 @@
-"""Database writers for batches of records, with the cheapest statements of each database.
+"""Writing batches of records, with the cheapest statements of each database."""
 
-A writer uses the connection of the calling thread and writes a batch in one transaction. It returns the ids of calls
-that were already settled elsewhere, for which it writes nothing.
-"""
-
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from hashlib import sha256
 from typing import Any, Protocol, cast
@@ -20,7 +16,10 @@ from tools_app.audit.recorder.entries import (
     CALL_COLUMNS,
     RUNNING_COLUMNS,
     Answer,
-    Batch,
+    CallEventEntry,
+    CallFinished,
+    CallStarted,
+    Entry,
     EventRow,
     Payload,
 )
@@ -31,8 +30,6 @@ from tools_app.models import Call, CallAnswer, CallEvent, CallFigures, CallPaylo
 
 Row = Sequence[Any]
 Table = tuple[type[models.Model], Sequence[str]]
-# Writes a batch durably and returns the ids of calls that were already settled.
-Writer = Callable[[Batch], set[UUID]]
 
 RUNNING: Table = (RunningCall, RUNNING_COLUMNS)
 CALLS: Table = (Call, CALL_COLUMNS)
@@ -77,43 +74,63 @@ def json_columns(table: Table) -> list[str]:
 class Statements(Protocol):
     """The statements that differ between databases. All are called inside one transaction."""
 
-    def insert(self, table: Table, rows: list[Row]) -> None:
-        """Add `rows` to `table`."""
+    def insert(self, table: Table, rows: Sequence[Row]) -> None:
+        """Add `rows` to `table`, or their numbers to FIGURES of the same kinds."""
 
     def settle(self, ids: list[UUID], *, only_queued: bool = False) -> set[UUID]:
         """Delete these running calls, or only those still queued, and return the ids of the deleted ones."""
-
-    def add(self, rows: list[Row]) -> None:
-        """Add the numbers of `rows`, in the order of `counters.COLUMNS`, to the figures of the same kinds."""
 
     def flush(self) -> None:
         """Send what is not sent yet, so that this connection can read it. The end of the transaction does so too."""
 
 
-def write(batch: Batch, statements: Statements, chains: ChainHeads) -> set[UUID]:
-    """Write a batch with `statements`, linked to `chains`, and return the ids of calls that were already settled."""
+def insert_rows(entries: Sequence[Entry], statements: Statements, chains: ChainHeads) -> set[UUID]:
+    """Insert the rows of a batch, linked to `chains`, and return the ids of calls that were already settled."""
+    started = [entry for entry in entries if isinstance(entry, CallStarted)]
+    events = [entry for entry in entries if isinstance(entry, CallEventEntry)]
+    finished = [entry for entry in entries if isinstance(entry, CallFinished)]
+    whole: set[UUID] = set()
+    if started and finished:
+        # A call that starts and ends in one batch needs no intent.
+        whole = {entry.call_id for entry in started} & {entry.call_id for entry in finished}
+        started = [entry for entry in started if entry.call_id not in whole]
     late: set[UUID] = set()
     for only_queued in (False, True):
-        settling = [entry.call_id for entry in batch.finished if entry.settles and entry.only_queued == only_queued]
+        settling = [
+            entry.call_id
+            for entry in finished
+            if entry.settles and entry.only_queued == only_queued and entry.call_id not in whole
+        ]
         if settling:
             late |= set(settling) - statements.settle(settling, only_queued=only_queued)
-    endings = [entry for entry in batch.finished if entry.call_id not in late] if late else batch.finished
-    if batch.started:
-        statements.insert(RUNNING, [entry.facts + entry.row for entry in batch.started])
-    if batch.events:
-        statements.insert(EVENTS, [entry.row for entry in batch.events])
-        chains.events.note(entry.row for entry in batch.events)
-    if endings:
-        if batch.events and not all(chains.events.has(entry.call_id, entry.row.event_count) for entry in endings):
+    if late:
+        finished = [entry for entry in finished if entry.call_id not in late]
+    if started:
+        statements.insert(RUNNING, [entry.facts + entry.row for entry in started])
+    if events:
+        statements.insert(EVENTS, [entry.row for entry in events])
+        chains.events.note(entry.row for entry in events)
+    if finished:
+        if events and not all(chains.events.has(entry.call_id, entry.row.event_count) for entry in finished):
             # The digest of its events is part of a call's hash: where it is not known, `link` reads them.
             statements.flush()
-        statements.insert(CALLS, chains.link(endings))
-        statements.insert(PAYLOADS, [as_stored(entry.payload) for entry in endings])
-        answers: list[Row] = [entry.answer for entry in endings if entry.answer is not None]
+        statements.insert(CALLS, chains.link(finished))
+        payloads = [entry.payload for entry in finished]
+        statements.insert(
+            PAYLOADS,
+            [row if len(row.arguments) + len(row.result) <= COMPRESS_BYTES else _packed(row) for row in payloads],
+        )
+        answers = [entry.answer for entry in finished if entry.answer is not None]
         if answers:
             statements.insert(ANSWERS, answers)
-        statements.add(counters.rows_of(endings))
+        statements.insert(FIGURES, counters.rows_of(finished))
     return late
+
+
+def _packed(payload: Payload) -> Payload:
+    """Return the row of long texts, unless they are too long to be packed."""
+    packed = pack(payload.arguments, payload.result)
+    return payload if packed is None else Payload(payload.call_id, "", "", packed)
 
 
 class SqliteStatements(msgspec.Struct):
@@ -125,63 +142,48 @@ class SqliteStatements(msgspec.Struct):
 
     raw: Any
 
-    def insert(self, table: Table, rows: list[Row]) -> None:
-        """Add `rows` to `table`."""
+    def insert(self, table: Table, rows: Sequence[Row]) -> None:
+        """Add `rows` to `table`, or their numbers to FIGURES of the same kinds."""
+        special = _special(table)
         for start in range(0, len(rows), MAX_ROWS):
             part = rows[start : start + MAX_ROWS]
-            self.raw.execute(_insert_sql(table, len(part)), _plain(table, part))
+            # The values of the rows, one row after the other, as Django's SQLite backend stores them.
+            values: list[Any] = []
+            for row in part:
+                begin = len(values)
+                values += row
+                for column, kind in special:
+                    value = values[begin + column]
+                    if value is None:
+                        continue
+                    if kind is models.UUIDField:
+                        values[begin + column] = value.hex
+                    elif kind is models.DateTimeField:
+                        # Times are in UTC, and `isoformat` is slower.
+                        text = orjson.dumps(value)[1 : -len('+00:00"')]
+                        values[begin + column] = text.replace(b"T", b" ").decode()
+                    else:
+                        values[begin + column] = int(value)
+            self.raw.execute(_insert_sql(table, len(part)), values)
 
     def settle(self, ids: list[UUID], *, only_queued: bool = False) -> set[UUID]:
         """Delete these running calls, or only those still queued, and return the ids of the deleted ones."""
         sql = f'DELETE FROM "{RunningCall._meta.db_table}" WHERE "id" = ?{and_queued(only_queued)}'  # noqa: S608
         return {id for id in ids if self.raw.execute(sql, (id.hex,)).rowcount}
 
-    def add(self, rows: list[Row]) -> None:
-        """Add the numbers of `rows` to the figures of the same kinds."""
-        for start in range(0, len(rows), MAX_ROWS):
-            part = rows[start : start + MAX_ROWS]
-            self.raw.execute(_adding_rows_sql(len(part)), _plain(FIGURES, part))
-
     def flush(self) -> None:
         """Do nothing: every statement has been executed."""
 
 
-@lru_cache(maxsize=MAX_ROWS * 5)
+@lru_cache(maxsize=MAX_ROWS * 6)
 def _insert_sql(table: Table, rows: int) -> str:
     model, columns = table
-    marks = f"({', '.join('?' * len(columns))})"
-    names = named(columns)
-    return f'INSERT INTO "{model._meta.db_table}" ({names}) VALUES {", ".join([marks] * rows)}'  # noqa: S608
-
-
-@lru_cache(maxsize=MAX_ROWS)
-def _adding_rows_sql(rows: int) -> str:
-    """Return an INSERT that gives new rows a random negative id: the next highest id costs one more page per batch."""
-    model, columns = FIGURES
-    marks = f"(-abs(random() >> 1) - 1, {', '.join('?' * len(columns))})"
-    table, names = model._meta.db_table, named(("id", *columns))
-    return f'INSERT INTO "{table}" ({names}) VALUES {", ".join([marks] * rows)}{adding_sql()}'  # noqa: S608
-
-
-def _plain(table: Table, rows: list[Row]) -> list[Any]:
-    """Return the values of `rows`, flattened, as Django's SQLite backend stores them."""
-    special = _special(table)
-    plain: list[Any] = []
-    for row in rows:
-        start = len(plain)
-        plain += row
-        for column, kind in special:
-            value = plain[start + column]
-            if value is None:
-                continue
-            if kind is models.UUIDField:
-                plain[start + column] = value.hex
-            elif kind is models.DateTimeField:
-                # Times are in UTC, and `isoformat` is slower.
-                plain[start + column] = orjson.dumps(value)[1 : -len('+00:00"')].replace(b"T", b" ").decode()
-            else:
-                plain[start + column] = int(value)
-    return plain
+    names, values, adding = named(columns), ", ".join("?" * len(columns)), ""
+    if table is FIGURES:
+        # New rows get a random negative id: the next highest id costs one more page per batch.
+        names, values, adding = f'"id", {names}', f"-abs(random() >> 1) - 1, {values}", adding_sql()
+    marks = ", ".join([f"({values})"] * rows)
+    return f'INSERT INTO "{model._meta.db_table}" ({names}) VALUES {marks}{adding}'  # noqa: S608
 
 
 @lru_cache(maxsize=8)
@@ -210,23 +212,18 @@ class PostgresStatements(msgspec.Struct):
     prepares: bool = False
     collected: dict[Table, bytes] = {}
 
-    def insert(self, table: Table, rows: list[Row]) -> None:
-        """Add `rows` to `table`, when they are flushed."""
+    def insert(self, table: Table, rows: Sequence[Row]) -> None:
+        """Add `rows` to `table`, or their numbers to FIGURES, when they are flushed."""
         _, columns = table
         named_rows = [dict(zip(columns, row, strict=True)) for row in rows]
         for column in json_columns(table):
             for values in named_rows:
                 values[column] = orjson.Fragment(values[column])
+        if table is FIGURES:
+            # Most numbers are zero.
+            named_rows = [{name: value for name, value in row.items() if value != 0} for row in named_rows]
         # PostgreSQL reads it with the types of the columns.
         self.collected[table] = orjson.dumps(named_rows, default=lambda value: f"\\x{value.hex()}")
-
-    def add(self, rows: list[Row]) -> None:
-        """Add the numbers of `rows` to the figures of the same kinds, when they are flushed."""
-        named_rows = [zip(counters.COLUMNS, row, strict=True) for row in rows]
-        # Most numbers are zero.
-        self.collected[FIGURES] = orjson.dumps(
-            [{name: value for name, value in row if value != 0} for row in named_rows]
-        )
 
     def settle(self, ids: list[UUID], *, only_queued: bool = False) -> set[UUID]:
         """Delete these running calls, or only those still queued, and return the ids of the deleted ones."""
@@ -313,15 +310,28 @@ def _insert_json_sql(table: Table, number: int) -> str:
     return f'INSERT INTO "{name}" ({named(columns)}) {rows}{adding}'
 
 
-def sqlite_writer(batch: Batch) -> set[UUID]:
-    """Write a batch in one IMMEDIATE transaction; durable on return, given `PRAGMA synchronous=FULL`."""
+def write(entries: Sequence[Entry]) -> set[UUID]:
+    """Write a batch in one transaction of this thread's connection, where none is open; it is durable on return.
+
+    Return the ids of calls that were already settled elsewhere, for which nothing is written.
+    """
     connection.ensure_connection()
     raw = connection.connection
+    if connection.vendor == "postgresql":
+        errors = _psycopg().errors
+        try:
+            return _write_to_postgres(entries, raw)
+        except (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement):
+            # Behind a pooler, a statement may be prepared on another server connection. Nothing was committed.
+            _prepared[raw] = None
+            return _write_to_postgres(entries, raw)
     # Answers wait for this batch: it goes before the writes of other threads.
-    with heads() as chains, cast("DatabaseWrapper", connections[DEFAULT_DB_ALIAS]).write_lock(first=True):
+    wrapper = cast("DatabaseWrapper", connections[DEFAULT_DB_ALIAS])
+    with heads().transaction() as chains, wrapper.write_lock(first=True):
+        # Durable on COMMIT, given `PRAGMA synchronous=FULL`.
         raw.execute("BEGIN IMMEDIATE")
         try:
-            late = write(batch, SqliteStatements(raw), chains)
+            late = insert_rows(entries, SqliteStatements(raw), chains)
         except BaseException:
             raw.execute("ROLLBACK")
             raise
@@ -329,24 +339,11 @@ def sqlite_writer(batch: Batch) -> set[UUID]:
     return late
 
 
-def postgres_writer(batch: Batch) -> set[UUID]:
-    """Write a batch in one transaction on the psycopg connection, where none is open."""
-    connection.ensure_connection()
-    raw = connection.connection
-    errors = _psycopg().errors
-    try:
-        return _write_to_postgres(batch, raw)
-    except (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement):
-        # Behind a pooler, a statement may be prepared on another server connection. Nothing was committed.
-        _prepared[raw] = None
-        return _write_to_postgres(batch, raw)
-
-
-def _write_to_postgres(batch: Batch, raw: Any) -> set[UUID]:
+def _write_to_postgres(entries: Sequence[Entry], raw: Any) -> set[UUID]:
     statements = PostgresStatements(raw, prepares=True)
-    with heads() as chains:
+    with heads().transaction() as chains:
         try:
-            late = write(batch, statements, chains)
+            late = insert_rows(entries, statements, chains)
             statements.commit()
         except BaseException:
             statements.rollback()
@@ -361,16 +358,3 @@ def statements() -> Statements:
     """
     raw = connection.connection
     return PostgresStatements(raw) if connection.vendor == "postgresql" else SqliteStatements(raw)
-
-
-def writer() -> Writer:
-    """Return the writer for the configured database."""
-    return postgres_writer if connection.vendor == "postgresql" else sqlite_writer
-
-
-def as_stored(payload: Payload) -> Payload:
-    """Return the row of `payload`, packed if its texts together exceed COMPRESS_BYTES."""
-    if len(payload.arguments) + len(payload.result) <= COMPRESS_BYTES:
-        return payload
-    packed = pack(payload.arguments, payload.result)
-    return payload if packed is None else Payload(payload.call_id, "", "", packed)

@@ -141,10 +141,5 @@ def rows_of(endings: Sequence[CallFinished]) -> list[Sequence[Any]]:
 
     A batch is written by one process, and the rows of a process are not shared, so it waits for no other process.
     """
-    writer = endings[0].row.writer
-    return as_rows(numbers_of(endings, _names), SECONDS, writer)
-
-
-def as_rows(numbers: dict[Kind, Numbers], seconds: int, writer: UUID) -> list[Sequence[Any]]:
-    """Return figures as rows in the order of COLUMNS."""
-    return [(kind[0], kind[1], seconds, writer, *kind[2:], *added) for kind, added in numbers.items()]
+    writer, figures = endings[0].row.writer, numbers_of(endings, _names)
+    return [(*kind[:2], SECONDS, writer, *kind[2:], *numbers) for kind, numbers in figures.items()]

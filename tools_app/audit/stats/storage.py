@@ -87,9 +87,9 @@ def add(numbers: dict[Kind, Numbers], seconds: int) -> None:
     """Add figures that belong to no single process. Call it inside a transaction."""
     if numbers:
         # Other processes may add to the same rows: a fixed lock order avoids deadlocks.
-        in_order = {kind: numbers[kind] for kind in sorted(numbers)}
+        rows = [(*kind[:2], seconds, NIL, *kind[2:], *numbers[kind]) for kind in sorted(numbers)]
         statements = writers.statements()
-        statements.add(counters.as_rows(in_order, seconds, NIL))
+        statements.insert(writers.FIGURES, rows)
         statements.flush()
 
 

@@ -25,38 +25,12 @@ PRIVATE: Final = 0o600
 
 
 class WriteQueue:
-    """A lock that is handed over in the order of the calls of `acquire`."""
+    """Whether a thread writes to a database, and the turns of those that wait for it, in order."""
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._is_held = False
-        self._waiting: deque[threading.Lock] = deque()
-
-    def acquire(self, timeout: float, *, first: bool = False) -> bool:
-        """Return whether the lock could be acquired within `timeout` seconds. With `first`, others wait for it."""
-        with self._mutex:
-            if not self._is_held:
-                self._is_held = True
-                return True
-            turn = threading.Lock()
-            turn.acquire()
-            (self._waiting.appendleft if first else self._waiting.append)(turn)
-        if turn.acquire(timeout=timeout):
-            return True
-        with self._mutex:
-            if turn not in self._waiting:
-                # It was handed over after the time-out.
-                return True
-            self._waiting.remove(turn)
-            return False
-
-    def release(self) -> None:
-        """Hand the lock over to the thread that has waited longest."""
-        with self._mutex:
-            if self._waiting:
-                self._waiting.popleft().release()
-            else:
-                self._is_held = False
+        self.mutex = threading.Lock()
+        self.is_held = False
+        self.waiting: deque[threading.Lock] = deque()
 
 
 # By the path of the database file. A forked child has none of the threads that wait, nor the one that writes.
@@ -130,11 +104,26 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def _acquire(self, *, first: bool = False) -> None:
         self.ensure_connection()
-        if not self._queue.acquire(self.settings_dict["OPTIONS"].get("timeout", DEFAULT_TIMEOUT), first=first):
-            raise OperationalError("database is locked")
-        self._held = self._queue
+        queue, turn = self._queue, None
+        with queue.mutex:
+            if queue.is_held:
+                turn = threading.Lock()
+                turn.acquire()
+                (queue.waiting.appendleft if first else queue.waiting.append)(turn)
+            queue.is_held = True
+        if turn is not None and not turn.acquire(timeout=self.settings_dict["OPTIONS"].get("timeout", DEFAULT_TIMEOUT)):
+            with queue.mutex:
+                # Otherwise it was handed over after the time-out.
+                if turn in queue.waiting:
+                    queue.waiting.remove(turn)
+                    raise OperationalError("database is locked")
+        self._held = queue
 
     def _release(self) -> None:
         queue, self._held = self._held, None
         if queue is not None:
-            queue.release()
+            with queue.mutex:
+                if queue.waiting:
+                    queue.waiting.popleft().release()
+                else:
+                    queue.is_held = False

@@ -11,7 +11,7 @@ import re
 import sys
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from math import inf
 from pathlib import Path
@@ -109,20 +109,26 @@ class MetricRegistry:
 
     def add(self, name: str, amount: float = 1, labels: tuple[str, ...] = ()) -> None:
         """Increment a counter."""
-        with self._lock:
-            self._counts[name, labels] += amount
+        self.update({(name, labels): amount}, {})
 
     def observe(self, name: str, values: Iterable[float], labels: tuple[str, ...] = ()) -> None:
         """Add `values` to a histogram."""
-        bounds = METRICS[name].buckets
+        self.update({}, {(name, labels): values})
+
+    def update(self, amounts: Mapping[Key, float], values: Mapping[Key, Iterable[float]]) -> None:
+        """Increment several counters by `amounts`, and add `values` to several histograms."""
         with self._lock:
-            spread = self._spreads.get((name, labels))
-            if spread is None:
-                spread = self._spreads[name, labels] = [0] * (len(bounds) + 1), [0.0]
-            buckets, total = spread
-            for value in values:
-                buckets[bisect_left(bounds, value)] += 1
-                total[0] += value
+            for key, amount in amounts.items():
+                self._counts[key] += amount
+            for key, added in values.items():
+                bounds = METRICS[key[0]].buckets
+                spread = self._spreads.get(key)
+                if spread is None:
+                    spread = self._spreads[key] = [0] * (len(bounds) + 1), [0.0]
+                buckets, total = spread
+                for value in added:
+                    buckets[bisect_left(bounds, value)] += 1
+                    total[0] += value
 
     def gauge(self, name: str, read: Callable[[], float], labels: tuple[str, ...] = ()) -> None:
         """Register a gauge whose value is read from `read`. A later one replaces it."""

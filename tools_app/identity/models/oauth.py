@@ -153,8 +153,8 @@ class TenantScope(Recorded):
         return self.name
 
     def clean(self) -> None:
-        """Check the name. Raises ValidationError."""
-        if not SCOPE_NAME.fullmatch(self.name):
+        """Check the name, unless there is none: that is said by its field. Raises ValidationError."""
+        if self.name and not SCOPE_NAME.fullmatch(self.name):
             raise ValidationError(
                 {
                     "name": "Write 1 to 40 characters: a lower-case letter first, then letters, digits and . _ : - "
@@ -195,7 +195,12 @@ class ClientPolicy(Recorded):
         return f"{self.host}: {self.get_decision_display()}"
 
     def clean(self) -> None:
-        """Write the host as `identity.oauth.policies.host_of` does. Raises ValidationError."""
+        """Write the host as `identity.oauth.policies.host_of` does. Raises ValidationError.
+
+        That there is none is said by its field.
+        """
+        if not self.host:
+            return
         host = self.host.strip().lower()
         self.host = host if host.endswith(("..", ":")) else host.removesuffix(".")
         if not POLICY_HOST.fullmatch(self.host):

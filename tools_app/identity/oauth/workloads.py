@@ -10,7 +10,6 @@ subject keeps the toolset of its last one, and how its tools are listed.
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from hashlib import sha256
-from itertools import islice
 from typing import Any, Final
 
 import orjson
@@ -111,12 +110,12 @@ def prune(now: datetime) -> None:
         **{f"key__{name}": None for name in keys.LIMITS},
     )
     rows = unused.order_by("consented_at").select_related("client", "key").iterator(chunk_size=MAX_PRUNED)
-    as_made = (
+    # All are read: SQLite lets no connection write that has an earlier state open.
+    found = [
         row
         for row in rows
         if row.client.client_id.split(":")[2] == _terms(row.key.tool_patterns, row.key.methods) and not row.key.networks
-    )
-    found = list(islice(as_made, MAX_PRUNED))
+    ][:MAX_PRUNED]
     with transaction.atomic():
         # Read again: a token may have come meanwhile.
         still = unused.filter(pk__in=[row.pk for row in found]).select_for_update(of=("self",))

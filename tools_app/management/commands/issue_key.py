@@ -15,7 +15,8 @@ from tools_app.models import Membership, Tenant
 from tools_app.tenants import keys
 
 MAX_DAYS = 36_500
-OPTIONS = {"tool_patterns": "tools", "methods": "methods", "networks": "networks"}
+# Options with another name than the field of the key that they set.
+OPTIONS = {"tool_patterns": "tools"}
 
 
 class Command(RecordedCommand):
@@ -62,8 +63,8 @@ class Command(RecordedCommand):
             )
         except ValidationError as error:
             field, messages = next(iter(error.message_dict.items()))
-            option = OPTIONS[field]
-            words = " ".join(options[option])
+            option = OPTIONS.get(field, field)
+            words = name if field == "name" else " ".join(options[option])
             raise CommandError(f"--{option} {words}: {' '.join(messages)}") from error
         self.stdout.write(key)
 

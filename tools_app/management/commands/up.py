@@ -77,9 +77,7 @@ class Command(BaseCommand):
         prepared = self._prepare(demo=not options["no_demo"])
         hub = EmbeddedHub(listener, with_worker=not options["no_worker"], server=options["server"])
         _stop_on_signals(hub)
-        # With a broker, separate workers may run background tools too.
-        about_workers = "" if is_embedded() else WORKERS_APART if options["no_worker"] else WORKER_WITHIN
-        self._run(hub, lambda: self._announce(hub.url, prepared, options, about_workers))
+        self._run(hub, lambda: self._announce(hub.url, prepared, options, about_workers(options["no_worker"])))
         self._say("mcphub has stopped.")
         leave_stragglers_behind()
 
@@ -154,6 +152,11 @@ class Command(BaseCommand):
         # Flushed, because a log collector's pipe would delay it.
         self.stdout.write(text)
         self.stdout.flush()
+
+
+def about_workers(no_worker: bool) -> str:
+    """Return where background tools run, if there is a choice: with a broker, separate workers may run them too."""
+    return "" if is_embedded() else WORKERS_APART if no_worker else WORKER_WITHIN
 
 
 def _listener(options: dict[str, Any]) -> socket.socket:

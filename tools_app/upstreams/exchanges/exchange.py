@@ -91,7 +91,9 @@ class Exchange:
         """A digest of what asks: answers and states of one upstream go to no other."""
         endpoint, pin = self._endpoint, self._pin
         identity: list[object] = [str(endpoint.id), endpoint.transport, endpoint.url, endpoint.command]
-        identity += [pin.kind, pin.name, pin.digest, endpoint.owner]
+        identity += [pin.kind, pin.name, pin.digest]
+        if endpoint.owner:
+            identity.append(endpoint.owner)
         return hashlib.sha256(exact_json.dumps(identity)).hexdigest()
 
     async def run(self, listen: Listen) -> dict[str, Any]:
