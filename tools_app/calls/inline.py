@@ -54,7 +54,7 @@ class InlineCall(LocalCall):
     tool: Runnable
     builder: CallRecordBuilder
     send_event: SendEvent
-    recorder: Recorder = field(default_factory=recorder.current)
+    recorder: Recorder
     is_recorded: bool = False
     _intent_timer: asyncio.TimerHandle | None = field(default=None, init=False)
     _thread: int = field(default_factory=threading.get_ident, init=False)

@@ -170,6 +170,7 @@ async def _run_here(
         invocation=invocation,
         tool=tool,
         builder=builder,
+        recorder=recorder.current(),
         send_event=send_event,
     )
     run.running_calls[call.id] = call
