@@ -209,9 +209,9 @@ class ConnectionAdmin(RecordAdmin):
         return HttpResponseRedirect(reverse("admin:tools_app_connection_change", args=[row.pk]))
 
     def _confirm(self, request: HttpRequest, chosen: list[Connection], action_name: str = "") -> HttpResponse:
-        page = {"title": "End connection?", "rows": chosen, "action_name": action_name, "opts": self.opts}
-        context = {**self.admin_site.each_context(request), **page}
-        return TemplateResponse(request, "identity/connection/end.html", context)
+        back = reverse("admin:tools_app_connection_changelist")
+        page = {"title": "End connection?", "button": "End connection", "back": back, "rows": chosen}
+        return self.page(request, "identity/connection/end.html", **page, action_name=action_name)
 
     def _end(self, request: HttpRequest, chosen: list[Connection]) -> None:
         ended = [row for row in chosen if connections.revoke(row)]

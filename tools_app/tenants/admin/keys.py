@@ -284,8 +284,8 @@ class ApiKeyAdmin(ScopedAdmin):
         return self.page(request, "tenants/key/overlap.html", title=title, key=key, form=form, rotating=rotating)
 
     def _confirm(self, request: HttpRequest, chosen: list[ApiKey], action_name: str = "") -> HttpResponse:
-        title = "Revoke API key?"
-        return self.page(request, "tenants/key/revoke.html", title=title, keys=chosen, action_name=action_name)
+        page = {"title": "Revoke API key?", "button": "Revoke", "back": reverse("admin:tools_app_apikey_changelist")}
+        return self.page(request, "tenants/key/revoke.html", **page, rows=chosen, action_name=action_name)
 
     def _revoke(self, request: HttpRequest, chosen: list[ApiKey]) -> None:
         revoked = [key for key in chosen if keys.revoke(key)]
